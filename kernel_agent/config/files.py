@@ -7,7 +7,8 @@ a line, so that nobody wonders. Nor is one read from a run's folder, whoever nam
 cell's to write.
 
 Environment variables are ``KERNEL_AGENT_`` and the field's name in capitals; ``OPENAI_BASE_URL`` is
-heeded, too. A key is never configured, only the *name* of the variable that holds it.
+heeded, too. One whose name is nearly a setting's is named in a line. A key is never configured,
+only the *name* of the variable that holds it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.config.table import SETTINGS, Config, Setting
+from kernel_agent.config.table import PREFIX, SETTINGS, VARIABLES, Config, Setting
 from kernel_agent.errors import ConfigError
 from kernel_agent.safe import one_line
 
@@ -30,6 +32,7 @@ NOT_READ = (
     f"(KERNEL_AGENT_CONFIG={FOLDER_FILE})"
 )
 MAX_BYTES = 1 << 16  # of a settings file
+NEARLY = 0.9  # alike: a letter or two of a name
 MAX_DOTS = 20  # of a key; ours have three at most
 _NO_KEYS = re.compile(  # comments and strings, as TOML reads them from left to right
     r"#[^\n]*"
@@ -53,7 +56,7 @@ def load_config(
     environment
         The variables; those of this process by default.
     tell
-        Told in a line of a file in the working directory, which is not read.
+        Told in a line of what is not read: a file in the working directory, a misspelt variable.
 
     Raises
     ------
@@ -64,6 +67,9 @@ def load_config(
     named = env.get("KERNEL_AGENT_CONFIG")
     if not named and os.path.lexists(FOLDER_FILE):
         tell(NOT_READ)
+    for name in sorted(env):
+        if meant := _meant(name):
+            tell(f"{name} is not read: did you mean {meant}?")
     values = _named_file(Path(named)) if named else _own_file()
     values |= _from_environment(env)
     for name, row in SETTINGS.items():
@@ -165,12 +171,19 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
+def _meant(name: str) -> str | None:
+    """Return the variable that a misspelt one is nearly; None for others and for what is right."""
+    known = [*VARIABLES, *(row.variable for row in SETTINGS.values())]
+    if not name.startswith(PREFIX) or name in known:
+        return None
+    return next(iter(get_close_matches(name, known, n=1, cutoff=NEARLY)), None)
+
+
 def _check(name: str, value: Any, where: str) -> Any:
     if name not in SETTINGS:
         raise ConfigError(f"{where}: there is no setting {name!r}")
     if not SETTINGS[name].accepts(value):
-        kind = SETTINGS[name].kind.__name__ + " of str" * SETTINGS[name].of_texts
-        raise ConfigError(f"{where}: {name} must be {kind}, not {value!r}")
+        raise ConfigError(f"{where}: {name} must be {SETTINGS[name].written}, not {value!r}")
     return value
 
 

@@ -84,14 +84,12 @@ class Setting:
     ----------
     name
         Of the field.
-    kind
-        ``bool``, ``int``, ``float``, ``str``, ``list`` or ``dict``: what a file says.
+    hint
+        Its type in :class:`Config`.
     default
         What holds when nobody says anything.
     about
         What it is.
-    of_texts
-        Whether it holds texts alone.
     argument
         Whether :class:`~kernel_agent.Session` has it as an argument.
     between
@@ -109,10 +107,9 @@ class Setting:
     """
 
     name: str
-    kind: type
+    hint: Any
     default: Any
     about: str
-    of_texts: bool = False
     argument: bool = False
     between: bool = False
     shared: bool = False
@@ -138,13 +135,19 @@ class Setting:
         """The option of ``%agent``, without its hyphens."""
         return (self.magic.name if self.magic else "") or self.name.replace("_", "-")
 
+    @property
+    def kind(self) -> type:
+        """``bool``, ``int``, ``float``, ``str``, ``list`` or ``dict``: what a file says."""
+        return _kind(self.hint)
+
+    @property
+    def written(self) -> str:
+        """Its type in words, as in ``dict of str``."""
+        return _written(self.hint)
+
     def accepts(self, value: Any) -> bool:
         """Return whether a value is of the setting's type, as a file writes it."""
-        if isinstance(value, bool):
-            return self.kind is bool
-        fits = isinstance(value, (int, float) if self.kind is float else self.kind)
-        held = value.values() if isinstance(value, dict) else value
-        return fits and (not self.of_texts or all(isinstance(each, str) for each in held))
+        return _fits(value, self.hint)
 
 
 def setting(default: T, about: str, **row: Any) -> T:
@@ -247,7 +250,7 @@ class Config:
     mcp: Mapping[str, Any] = setting(
         {}, "MCP servers by the names that `--mcp` connects them by; see `docs/mcp.md`", hidden=True
     )
-    sql: Mapping[str, Any] = setting(
+    sql: Mapping[str, str] = setting(
         {},
         "database URLs by the names that `--tools sql=NAME` opens them by, or `$VARIABLE`",
         hidden=True,
@@ -388,8 +391,7 @@ def _rows() -> dict[str, Setting]:
     return {
         each.name: Setting(
             name=each.name,
-            kind=_kind(hints[each.name]),
-            of_texts=str in (args := typing.get_args(hints[each.name])) and {*args} <= {str, ...},
+            hint=hints[each.name],
             default=defaults[each.name],
             **each.metadata,
         )
@@ -405,11 +407,45 @@ def _kind(hint: Any) -> type:
     >>> _kind(tuple[str, ...]), _kind(float | None)
     (<class 'list'>, <class 'float'>)
     """
-    if isinstance(hint, types.UnionType):
-        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    hint = _given(hint)
     plain: type = typing.get_origin(hint) or hint
     written: dict[type, type] = {tuple: list, Sequence: list, Mapping: dict}
     return written.get(plain, plain)
+
+
+def _given(hint: Any) -> Any:
+    """Return a type without its None, which no file can write."""
+    if isinstance(hint, types.UnionType):
+        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    return hint
+
+
+def _held(hint: Any) -> Any:
+    """Return the type of what a list or a table holds; ``Any`` for what holds nothing."""
+    inner = [each for each in typing.get_args(_given(hint)) if each is not ...]
+    return inner[-1] if inner else Any
+
+
+def _written(hint: Any) -> str:
+    """Return a type in words.
+
+    Examples
+    --------
+    >>> _written(Mapping[str, Mapping[str, float]])
+    'dict of dict of float'
+    """
+    name, held = _kind(hint).__name__, _held(hint)
+    return name if held is Any else f"{name} of {_written(held)}"
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    kind = _kind(hint)
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        return isinstance(value, bool) and kind is bool
+    held = value.values() if isinstance(value, dict) else value if kind is list else ()
+    return all(_fits(each, _held(hint)) for each in held)
 
 
 SETTINGS: Mapping[str, Setting] = _rows()

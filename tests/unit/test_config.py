@@ -63,6 +63,10 @@ def test_without_anything_the_defaults_hold(
         ("headers = { X = 1 }", "headers must be dict of str"),
         ("secret_env = [1]", "secret_env must be list of str"),
         ("headers = ['X']", "headers must be dict of str"),
+        ("sql = { shop = 3 }", "sql must be dict of str"),
+        ("prices = { m = 2.5 }", "prices must be dict of dict of float"),
+        ("[prices.m]\nprompt = 'x'", "prices must be dict of dict of float"),
+        ("[prices.m]\nprompt = true", "prices must be dict of dict of float"),
         ("modle = 'x'", "no setting 'modle'"),
         ("model =", "settings.toml"),
     ],
@@ -86,6 +90,16 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, message: str)
 def test_a_mistake_in_the_environment_is_named(variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=variable):
         load_config({variable: value})
+
+
+def test_a_misspelt_variable_is_named_and_another_program_s_is_not():
+    told: list[str] = []
+    names = ("MAX_STEP", "API_KEY", "MAX_STEPS", "THEIRS")
+    load_config({f"KERNEL_AGENT_{name}": "3" for name in names}, tell=told.append)
+    assert told == [
+        "KERNEL_AGENT_API_KEY is not read: did you mean KERNEL_AGENT_API_KEY_ENV?",
+        "KERNEL_AGENT_MAX_STEP is not read: did you mean KERNEL_AGENT_MAX_STEPS?",
+    ]
 
 
 def test_what_an_address_or_a_field_hides_is_in_no_trace():
