@@ -88,26 +88,14 @@ def end_at_once(served: list[bool]) -> None:
 
 
 def run_plain(arguments: list[str]) -> None:
-    """Run ipykernel as its own launcher does, but for what forks print, and `!` at some levels."""
-    from ipykernel import kernelapp
+    """Run ipykernel as its own launcher does, but for what forks print, and `!` at `landlock`."""
+    from ipykernel import kernelapp, zmqshell
 
-    class App(kernelapp.IPKernelApp):
-        def init_shell(self) -> None:
-            super().init_shell()
-            if self.shell is not None and not has_terminals():
-                self.shell.system = self.shell.system_raw  # `!command`
-
-    App.launch_instance(arguments, outstream_class=f"{NAME}.stream.ForkedStream")
-
-
-def has_terminals() -> bool:
-    """Whether a pseudo-terminal can be opened, on which ipykernel runs `!command`."""
     try:
-        for end in os.openpty():
-            os.close(end)
-    except OSError:
-        return False
-    return True
+        os.close(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    except OSError:  # no pseudo-terminal, on which ipykernel runs `!command`
+        zmqshell.ZMQInteractiveShell.system = zmqshell.ZMQInteractiveShell.system_raw
+    kernelapp.launch_new_instance(arguments, outstream_class=f"{NAME}.stream.ForkedStream")
 
 
 if __name__ == "__main__":
