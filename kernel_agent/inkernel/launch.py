@@ -88,9 +88,13 @@ def end_at_once(served: list[bool]) -> None:
 
 
 def run_plain(arguments: list[str]) -> None:
-    """Run ipykernel as its own launcher does, but for what forks print."""
-    from ipykernel import kernelapp
+    """Run ipykernel as its own launcher does, but for what forks print, and `!` at `landlock`."""
+    from ipykernel import kernelapp, zmqshell
 
+    try:
+        os.close(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    except OSError:  # no pseudo-terminal, on which ipykernel runs `!command`
+        zmqshell.ZMQInteractiveShell.system = zmqshell.ZMQInteractiveShell.system_raw
     kernelapp.launch_new_instance(arguments, outstream_class=f"{NAME}.stream.ForkedStream")
 
 

@@ -310,6 +310,24 @@ async def test_it_takes_what_an_application_and_its_kernelspec_say_and_tells_its
         await manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
+async def test_commands_run_where_there_is_no_pseudo_terminal(level, tmp_path, monkeypatch):
+    if not probe(level).works:
+        pytest.skip(probe(level).reason)
+    place = tmp_path / "share/jupyter"
+    (place / "kernels" / NAME).mkdir(parents=True)
+    (place / "kernels" / NAME / "kernel.json").write_text(json.dumps(specification(level)))
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("JUPYTER_PATH", str(place))
+    manager, client = await start_new_async_kernel(kernel_name=NAME, cwd=str(tmp_path / "work"))
+    try:
+        code = "!echo hi > made; exit 3\n(open('made').read(), _exit_code)"
+        assert await value(client, code) == r"('hi\n', 3)"
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)
+
+
 def test_a_notebook_in_a_home_directory_is_refused_with_the_reason(installed):
     done = command(
         "nbconvert", "--to", "notebook", "--execute", "--stdin", "--stdout",
