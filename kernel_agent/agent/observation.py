@@ -185,14 +185,13 @@ def _describe_kind(kind: Kind, texts: list[str]) -> str:
 
 def _ending(result: CellResult) -> str:
     """Say in one line how a cell ended that neither ran through nor raised."""
+    kept = " The variables that it had set are kept." if result.changes is not None else ""
     match result.status:
         case "timeout":
-            return (
-                f"The cell was interrupted after {result.seconds:.0f} s: it took longer than a "
-                "cell may take. The variables that it had set are kept. Do less at a time."
-            )
+            said = f"The cell was interrupted after {result.seconds:.0f} s: it took longer than a"
+            return f"{said} cell may take.{kept} Do less at a time."
         case "interrupted":
-            return "The cell was interrupted by the user. The variables that it had set are kept."
+            return f"The cell was interrupted by the user.{kept}"
         case "dead":
             reason = one_line(result.error.evalue, 300) if result.error else ""
             return (

@@ -242,7 +242,7 @@ def _encode_record(value: Any, depth: int) -> Any:
 def _encode_numpy(value: Any, depth: int) -> Any:
     import numpy as np
 
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.dtype.names is None:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "OV" and not np.ma.isMA(value):
         array = np.ascontiguousarray(value).reshape(value.shape)
         return {
             "$": "array",

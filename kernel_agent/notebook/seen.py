@@ -144,12 +144,13 @@ def _ending(result: CellResult) -> Iterator[Piece]:
     """Say how a cell ended that did not run through."""
     option = f"--{result.limit.replace('_', '-')}" if result.limit else ""
     raises = f" {option} raises it." if option else ""
+    kept = " Its variables are kept." if result.changes is not None else ""
     if result.status == "timeout":
         whose = "the run's limit of time" if result.limit == "max_seconds" else "a cell's limit"
         told = f"Interrupted after {result.seconds:.0f} s: it passed {whose}.{raises}"
-        yield Piece(kind="error", text=f"{told} Its variables are kept.")
+        yield Piece(kind="error", text=f"{told}{kept}")
     elif result.status == "interrupted":
-        yield Piece(kind="error", text="You stopped this cell. Its variables are kept.")
+        yield Piece(kind="error", text=f"You stopped this cell.{kept}")
     elif result.status == "dead":
         why = plain(result.error.evalue) if result.error else "for an unknown reason"
         yield Piece(kind="error", text=f"The kernel ended, and its variables are gone: {why}.")

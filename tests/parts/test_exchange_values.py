@@ -45,6 +45,7 @@ async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
             (pd.DataFrame({"b": [1, 2]}, index=pd.cut([1, 2], 2)), "pandas.interval, .*astype"),
             (pd.DataFrame({"a": [1], 2: [3]}), "mixed type"),
             (np.array([object()]), "array of object"),
+            (np.ma.array([1, 2], mask=[False, True]), "numpy int64 .*tolist"),
         ):
             with pytest.raises(InputError, match=f"^bad cannot be passed in: .*{reason}") as told:
                 await session.put({"good": 1, "bad": value})

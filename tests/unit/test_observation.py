@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from kernel_agent.agent.observation import NOTHING, VALUE_MIME, observe
 from kernel_agent.notebook.tracebacks import cut_native, cut_traceback
-from kernel_agent.records.cell import Answer, CellError, CellResult, OutputDict
+from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, OutputDict
 
 
 def stream(text: Any, name: str = "stdout") -> OutputDict:
@@ -385,10 +385,20 @@ def test_an_error_without_a_traceback_is_still_named() -> None:
     ],
 )
 def test_an_unusual_ending_is_said_first(status: Any, error: Any, first: str) -> None:
-    result = CellResult(status=status, outputs=(stream("so far"),), error=error, seconds=30)
+    outputs = (stream("so far"),)
+    result = CellResult(
+        status=status, outputs=outputs, error=error, seconds=30, changes=Changes(fresh=False)
+    )
     lines = observe(result, step=1).text.split("\n")
     assert lines[0].startswith(first)
     assert lines[1] == "so far"
+
+
+@pytest.mark.parametrize("status", ["timeout", "interrupted"])
+def test_variables_of_which_the_kernel_says_nothing_are_not_said_to_be_kept(status: Any) -> None:
+    """The interpreter goes back to the state before the cell."""
+    result = CellResult(status=status, seconds=30)
+    assert "kept" not in observe(result, step=1).text
 
 
 # --- the bound -----------------------------------------------------------------------------
