@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from kernel_agent.records import Event, Notice
+from kernel_agent.errors import TraceError
+from kernel_agent.records import Event, Notice, TraceWriter
 from kernel_agent.safe import one_line
 
 Close = Callable[[], Awaitable[object] | None]
@@ -78,6 +80,26 @@ class Closing:
             self._tell(Notice(text=f"The {name} could not be closed ({why})."))
         except Exception:  # a listener of somebody else's: the rest is closed all the same
             logging.getLogger("kernel_agent").info("telling of it failed", exc_info=True)
+
+
+def restore(trace: TraceWriter, tell: Callable[[Event], None]) -> None:
+    """Write the trace again if its file was changed, and say so.
+
+    Raises
+    ------
+    TraceError
+        It cannot be written.
+    """
+    if trace.restore():
+        changed = "The trace had been changed by code in a cell or another program: "
+        tell(Notice(text=f"{changed}it was written again from what the host had recorded."))
+
+
+def close_trace(trace: TraceWriter, tell: Callable[[Event], None]) -> None:
+    """Close the trace as the host knows it: until its kernel's end, a cell's thread may write."""
+    with suppress(TraceError):  # its folder is gone
+        restore(trace, tell)
+    trace.close()
 
 
 def _raise_first(failed: list[BaseException]) -> None:

@@ -53,6 +53,7 @@ from kernel_agent.safe import Watch
 from kernel_agent.sandbox import level_of
 from kernel_agent.session.answers import give_plain, take_answer
 from kernel_agent.session.cells import Executor
+from kernel_agent.session.closing import restore
 from kernel_agent.session.delegation.scope import CurrentRun
 from kernel_agent.session.first_look import Look, example_of, look_at, tell_files, tell_names
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
@@ -395,13 +396,7 @@ class Runner:
 
         trace = self.parts.trace
         try:
-            if trace.restore():
-                tell(
-                    Notice(
-                        text="The trace had been changed by code in a cell or another program: "
-                        "it was written again from what the host had recorded."
-                    )
-                )
+            restore(trace, tell)
             return rewrite_notebook(trace.records, self.parts.folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))

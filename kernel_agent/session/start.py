@@ -30,7 +30,7 @@ from kernel_agent.records import (
 from kernel_agent.safe import Made, make_missing, make_private
 from kernel_agent.sandbox import Level, choose, kernelspec_of, level_of
 from kernel_agent.session.builtin_tools import Surroundings, ready_tools
-from kernel_agent.session.closing import Closing
+from kernel_agent.session.closing import Closing, close_trace
 from kernel_agent.session.delegation.child import Lineage, Spawn
 from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
 from kernel_agent.session.folder import (
@@ -225,7 +225,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     for event in said:
         plan.tell(event)
     trace = TraceWriter(folder / FILE_NAME)
-    closing.add("trace", trace.close)
+    closing.add("trace", partial(close_trace, trace, plan.tell))
     hold_place(folder)
     closing.add("notebook's place", partial(leave_place, folder))
     return Parts(

@@ -220,7 +220,7 @@ MOST_WORDS = {
     "docs/evaluation": 430,
     "docs/every-month": 190,
     "docs/first-answer": 440,
-    "docs/fixed": 640,
+    "docs/fixed": 600,
     "docs/folders": 350,
     "docs/formats": 440,
     "docs/how-a-run-works": 370,

@@ -179,6 +179,17 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
         assert any("written again" in e.text for e in told if isinstance(e, Notice))
 
 
+async def test_a_trace_that_changes_after_its_run_is_whole_again_at_the_end(tmp_path: Path) -> None:
+    """A thread of a cell lives until the kernel ends."""
+    told: list[Event] = []
+    async with make([cell("final_answer(42)")], tmp_path / "out", on_event=told.append) as session:
+        run = await session.run("answer")
+        with run.trace.open("a") as file:
+            file.write("forged\n")
+    assert len(read_trace(run.trace)) == 3
+    assert any("written again" in e.text for e in told if isinstance(e, Notice))
+
+
 async def test_the_notebook_of_a_run_stays_out_of_reach_of_later_cells(tmp_path: Path) -> None:
     """What the host writes while the kernel lives is hidden from it like what was there before."""
     reach = (
