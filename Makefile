@@ -64,7 +64,7 @@ run: $(USABLE)
 
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
-TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus tests/goldens
+TEST = $(UNIT) tests/goldens tests/run tests/parts tests/kernel tests/corpus
 # Levels, attacks and browsers: need system packages. What takes longest begins first.
 LEVELS = tests/attacks tests/sandbox
 BROWSER = tests/browser

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -444,7 +444,9 @@ def _fits(value: Any, hint: Any) -> bool:
     kind = _kind(hint)
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
         return isinstance(value, bool) and kind is bool
-    held = value.values() if isinstance(value, dict) else value if kind is list else ()
+    held: Iterable[Any] = ()
+    if isinstance(value, dict | list):
+        held = value.values() if isinstance(value, dict) else value
     return all(_fits(each, _held(hint)) for each in held)
 
 

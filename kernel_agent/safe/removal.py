@@ -10,8 +10,8 @@ them names that are no text, and a process that was forgotten can go on doing so
 * names that wait are kept up to a number, what is beyond is found by looking again, and all of it
   ends after some seconds.
 
-``rm -rf --one-file-system`` does nearly the same in a tenth of the lines: not where a file must stay
-last, nor where ``rm`` is busybox's, which knows no file systems.
+``rm -rf --one-file-system`` does nearly the same in a tenth of the lines: not where a file must
+stay last, nor where ``rm`` is busybox's, which knows no file systems.
 
 What cannot be removed is left and reported to the caller; nothing is raised. Used by the program
 and, by its path, by the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`).

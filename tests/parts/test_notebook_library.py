@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-for package in ("rfc3987_syntax", "rfc3986_validator", "isoduration"):
-    pytest.importorskip(package, reason="only JupyterLab's environment has it")
+OF_JUPYTERLAB = ("rfc3987_syntax", "rfc3986_validator", "isoduration")  # take a second to import
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, OF_JUPYTERLAB)), reason="only JupyterLab's environment has them"
+)
 
 SCRIPT = """
 import sys
