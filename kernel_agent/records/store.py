@@ -96,6 +96,8 @@ class TraceWriter:
         TraceError
             It cannot be written.
         """
+        if self._file.closed:  # it could not be written, and who asked before has been told
+            return False
         try:
             with open_file(self.path) as file:
                 if os.path.samestat(os.fstat(file.fileno()), os.fstat(self._file.fileno())):

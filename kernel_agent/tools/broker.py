@@ -59,9 +59,11 @@ MAX_UNDER_WAY = 160  # requests that wait for their answer; our own kernel has 1
 MAX_WEIGHT = 96_000_000  # characters of all requests that wait; one more may come
 MAX_CELL_CALLS = 100_000  # calls in one cell
 
-KEPT_CHARS = 20_000  # of the arguments, and of the result, that the trace keeps of one call
-KEPT_DIRECT = 4_000_000  # the same where the call is the action, and its result the observation
-KEPT_CELL_CHARS = 2_000_000  # of all calls of one cell
+KEPT_CHARS = 20_000  # of the arguments of one call that the trace keeps
+KEPT_RESULT = 1_000_000  # of its result, with which its notebook runs again
+KEPT_DIRECT = 4_000_000  # of both where the call is the action, and its result the observation
+KEPT_CELL_CHARS = 8_000_000  # of all calls of one cell
+KEPT_FOR_SMALL = 2_000_000  # of these for results no longer than arguments
 LISTED = 10_000  # calls of one cell that are listed; more are counted
 
 T = TypeVar("T")
@@ -321,20 +323,33 @@ class Broker:
         if made.refused:
             self._counted[made.refused] += 1
         seconds = 0.0
-        room = self._room_in_trace()
         if made.error is None:
             seconds = await self._caller.make(made)
         if made.error is None:
-            await self._caller.write(made, room)
+            await self._write(made)
         self._list(made, seconds)
         if made.error is not None:
             return json.dumps(made.error)
         return f'{{"ok": true, "value": {made.result}}}'
 
+    async def _write(self, made: Made) -> None:
+        """Write a result; calls beside it find what room it leaves in the trace."""
+        room = self._room_for_result()
+        self._kept += room
+        try:
+            await self._caller.write(made, room)
+        finally:
+            self._kept -= room
+
     def _room_in_trace(self) -> int:
         if len(self._calls) >= LISTED:
             return 0
         return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
+
+    def _room_for_result(self) -> int:
+        small = self._room_in_trace()
+        large = KEPT_CELL_CHARS - KEPT_FOR_SMALL - self._kept
+        return max(min(KEPT_RESULT, large), small) if small else 0
 
     async def call(self, call: Call, origin: Origin = ANYWHERE) -> HostCall:
         """Make one call of an action that consists of calls, in the same way as the kernel's.

@@ -17,9 +17,8 @@ from kernel_agent.safe import plain, shorten
 LEFT_OUT = "left out"
 PREVIEW_CHARS = 400
 TEXT_CHARS = 4_000  # of the two ends of a text that is too long
-DATA_CHARS = 12_000  # base64 of one table, array or picture
-DATA_PIXELS = 1_000_000  # of a picture, likewise
-DATA_VALUES = 2_000  # values of a table or an array: more are not even written down to be measured
+DATA_PIXELS = 1_000_000  # of a picture: more are not even written down to be measured
+DATA_VALUES = 200_000  # of a table or an array, likewise
 
 
 class _Room:
@@ -100,7 +99,7 @@ def _dict(value: dict[Any, Any], room: _Room, depth: int) -> Json:
 
 def _other(value: Any, room: _Room) -> Json:
     """Keep a value of another type as it crosses the wire, with a preview where that is data."""
-    if _is_large(value):
+    if _is_large(value, room.left):
         return _left_out(value, _size(value))
     try:
         form = encode(value)
@@ -108,7 +107,7 @@ def _other(value: Any, room: _Room) -> Json:
         return _left_out(value, _size(value))
     if isinstance(form, dict) and "$" in form and _is_seen(form["$"]):
         form = {"$": form["$"], "preview": _preview(value), **form}
-    if len(json.dumps(form)) > DATA_CHARS or not room.take(form):
+    if not room.take(form):
         return _left_out(value, _size(value))
     return form
 
@@ -118,15 +117,15 @@ def _is_seen(kind: str) -> bool:
     return bool(FORMS[kind].data) and FORMS[kind].kind is None
 
 
-def _is_large(value: Any) -> bool:
-    """Whether a value is too large even to be encoded and measured."""
+def _is_large(value: Any, most: int) -> bool:
+    """Whether a value is too large for so many characters, before it is encoded and measured."""
     if isinstance(value, (bytes, bytearray)):
-        return len(value) > DATA_CHARS
+        return len(value) > most
     size, weight = getattr(value, "size", 0), getattr(value, "nbytes", 0)
     if isinstance(size, tuple) and len(size) == 2:  # a picture's
         return bool(size[0] * size[1] > DATA_PIXELS)
     return (isinstance(size, int) and size > DATA_VALUES) or (
-        isinstance(weight, int) and weight > DATA_CHARS
+        isinstance(weight, int) and weight > most
     )
 
 

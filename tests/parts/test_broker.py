@@ -512,22 +512,23 @@ async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
 
 async def test_the_trace_describes_what_is_large_and_keeps_what_is_small() -> None:
     broker = Broker([echo])
-    small, large = pd.DataFrame({"a": [1, 2]}), pd.DataFrame(np.zeros((30_000, 5)))
-    values = [small, large, "x" * 100_000, list(range(50_000)), b"\0" * 50_000, (1, {"$": 2})]
+    small, large = pd.DataFrame({"a": [1, 2]}), pd.DataFrame(np.zeros((50_000, 5)))
+    values = [small, large, "x" * 2_000_000, ["x" * 30] * 40_000, b"\0" * 900_000, (1, {"$": 2})]
     for n, value in enumerate(values, 1):
         assert (await one(broker, call("echo", value), n))["ok"]
     calls = broker.take_calls()
     lines = [json.dumps(to_json(made)) for made in calls]
-    assert max(map(len, lines)) < 60_000
+    assert max(map(len, lines)) < 1.1 * (bounds.KEPT_CHARS + bounds.KEPT_RESULT)
     kept = [made.result for made in calls]
-    assert all(made.arguments["args"][0] == made.result for made in calls)  # type: ignore[index, call-overload]
+    same = [made.arguments["args"][0] == made.result for made in calls]  # type: ignore[index, call-overload]
+    assert same == [True, True, True, False, True, True]  # more of a list's items fit in a result
     assert kept[0]["preview"] == "   a\n0  1\n1  2"  # type: ignore[index, call-overload]
     pd.testing.assert_frame_equal(decode(kept[0]), small)
     assert kept[1]["$"] == "left out"  # type: ignore[index, call-overload]
-    assert kept[1]["size"] == "30,000 x 5"  # type: ignore[index, call-overload]
-    assert "100,000 characters" in lines[2]
+    assert kept[1]["size"] == "50,000 x 5"  # type: ignore[index, call-overload]
+    assert "2,000,000 characters" in lines[2]
     assert "more items" in lines[3]
-    assert kept[4]["size"] == "50,000 bytes"  # type: ignore[index, call-overload]
+    assert kept[4]["size"] == "900,000 bytes"  # type: ignore[index, call-overload]
     assert decode(kept[5]) == (1, {"$": 2})
 
 
@@ -537,6 +538,18 @@ async def test_many_large_calls_of_a_cell_make_no_huge_line() -> None:
         await broker.answer(request(call("echo", "x" * 15_000), number=n))
     line = json.dumps(to_json(broker.take_calls()))
     assert len(line) < 1.5 * bounds.KEPT_CELL_CHARS
+
+
+async def test_a_few_large_results_leave_room_for_small_ones() -> None:
+    """One after another and side by side."""
+    broker = Broker([echo])
+    values = ["x" * 900_000] * 9 + [[n] * 1000 for n in range(9)]
+    for number, calls in ((1, values[:5]), (2, values[5:])):
+        await broker.answer(request(*(call("echo", value) for value in calls), number=number))
+    kept = [made.result for made in broker.take_calls()]
+    assert kept[:6] == values[:6]
+    assert [form["$"] for form in kept[6:9]] == ["left out"] * 3  # type: ignore[index, call-overload]
+    assert kept[9:] == values[9:]
 
 
 def test_importing_the_broker_loads_neither_pydantic_nor_numpy() -> None:

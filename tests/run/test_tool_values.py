@@ -18,6 +18,12 @@ def prices(products: list[str]) -> pd.DataFrame:
 
 
 @tool
+def sold() -> pd.DataFrame:
+    """Return thousands of rows."""
+    return pd.DataFrame({"day": pd.date_range("2024-01-01", periods=5000), "sold": range(5000)})
+
+
+@tool
 def refuse(password: str) -> None:
     """Raise an error that quotes a secret."""
     raise PermissionError(13, f"postgres://me:hunter2-hunter2@db: {password}")
@@ -31,10 +37,11 @@ async def test_a_table_that_a_tool_gave_is_replayed_and_secrets_are_nowhere(
     cells = [
         "table = prices(['apples', 'pears'])\ntable",
         "try: refuse('x')\nexcept PermissionError as error: print(error)",
+        "rows = sold()\nrows['sold'].sum()",
         "final_answer(table['price'].sum())",
     ]
     model = ScriptedModel([f"Next.\n\n```python\n{source}\n```" for source in cells])
-    async with Session(model=model, tools=[prices, refuse], out=tmp_path / "out") as session:
+    async with Session(model=model, tools=[prices, refuse, sold], out=tmp_path / "out") as session:
         run = await session.run("What do they cost together?")
     assert (run.status, run.answer) == ("answered", 7.5)
     assert "me:[secret]@db" in run.steps[1].observation.text
