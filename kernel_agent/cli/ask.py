@@ -130,19 +130,18 @@ def converse(options: Options) -> int:
         _session("questions", options, shown, approver) as session,
     ):
         sys.stdout.write(f"{WELCOME}\n")
-        latest = 0  # steps of the last question
+        taken = [0]  # steps of each question, as far as they stand
         while (question := _question()) is not None:
             if question.lower().strip(" ?/:!") in {"help", ""} and question:
                 sys.stdout.write(f"{WELCOME}\n")
             elif asked := UNDO.fullmatch(question):
-                steps = int(asked["steps"] or 1) if not asked["question"] else latest
+                steps = int(asked["steps"] or 1) if not asked["question"] else taken[-1]
                 with stopping(session.stop):
-                    taken = _undo(session, steps, asked["reason"] or "", view)
-                latest = max(latest - taken, 0)
+                    _take_back(taken, _undo(session, steps, asked["reason"] or "", view))
             elif question:
                 with stopping(session.stop):
                     run = _keep(watch(session, question, shown), shown)
-                latest = len(run.steps)
+                taken += [len(run.steps)] * bool(run.steps)
                 show_places(view, run)
     return 0
 
@@ -155,6 +154,13 @@ def _undo(session: Session, steps: int, reason: str, view: View) -> int:
         view(Notice(text=one_line(str(error), 1000).capitalize() + "."))
         return 0
     return steps
+
+
+def _take_back(taken: list[int], steps: int) -> None:
+    """Take steps off the last questions; one without any is none that can be undone."""
+    while taken[-1] <= steps and len(taken) > 1:
+        steps -= taken.pop()
+    taken[-1] -= min(steps, taken[-1])
 
 
 def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: bool = False) -> Run:

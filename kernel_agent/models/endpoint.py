@@ -290,9 +290,9 @@ def _transport(address: SplitResult) -> dict[str, Any]:
         return {}
     # A proxy cannot reach this machine's own servers, yet an environment that names one often
     # forgets NO_PROXY.
-    options: dict[str, Any] = {"trust_env": False}
-    if address.scheme == "http":
-        # Reading the certificates costs 70 ms and nothing here uses them. A context without any
-        # is no hole: it would refuse every server that a redirect led to.
-        options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return options
+    if address.scheme == "https":
+        named = os.environ.get("SSL_CERT_FILE")  # of an authority that a machine has for itself
+        return {"trust_env": False, "verify": ssl.create_default_context(cafile=named or None)}
+    # Reading the certificates costs 70 ms and nothing here uses them. A context without any is no
+    # hole: it would refuse every server that a redirect led to.
+    return {"trust_env": False, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}

@@ -331,16 +331,18 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
 
 
 def test_undo_question_at_the_prompt_takes_all_its_steps_back(folder, monkeypatch):
-    """Once: before it there is none, and what other programs call /undo and /exit is known."""
+    """Then those of the one before; what other programs call /undo and /exit is known."""
     monkeypatch.setenv("TERM", "dumb")
-    cells = ("x = 41", "final_answer(x)", "final_answer('x' in dir())")
+    cells = ("x = 41", "final_answer(x)", "y = 1", "final_answer(y)", "final_answer('x' in dir())")
     model = script(folder, *(f"```python\n{cell}\n```" for cell in cells))
-    lines = ("How many?", "undo question: wrong", "/undo question", "Is x there?", "/exit")
+    undo = ("undo: half", "undo question: rest", "undo question: wrong", "/undo question")
+    lines = ("How many?", "And y?", *undo, "Is x there?", "/exit")
     with Terminal(folder, "run", model) as terminal:
         for line in lines:
             terminal.wait_for("Question> ")
             terminal.type(f"{line}\n")
         assert terminal.finish() == 0
+    assert "! Step 3 was undone: rest." in terminal.seen
     assert "! Steps 1 to 2 were undone: wrong." in terminal.seen
     assert "! There is nothing to undo: it takes back one step or more." in terminal.seen
     assert "Answer\r\nNo\r\n" in terminal.seen

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import openai
 import pytest
+import trustme
 from servers.openai_server import (
     FAULTS,
     OpenAIServer,
@@ -606,3 +607,29 @@ def test_the_server_serves_a_file_as_a_program(tmp_path):
         server.terminate()
     assert reply.content == "played"
     assert len(record.read_text().splitlines()) == 2
+
+
+async def test_a_server_of_this_machine_may_have_a_certificate_of_the_machine_s_own(
+    tmp_path, monkeypatch
+):
+    """With an authority that the environment names, and with no other."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    said = json.dumps({"choices": [{"message": {"role": "assistant", "content": "Hi"}}]})
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(said)}"
+        writer.write(f"{head}\r\nConnection: close\r\n\r\n{said}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "localhost", 0, ssl=context) as server:
+        address = f"https://localhost:{server.sockets[0].getsockname()[1]}/v1"
+        async with Asked(address, max_retries=0) as asked:
+            with pytest.raises(ModelError, match="CERTIFICATE_VERIFY_FAILED"):
+                await asked.ask()
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        async with Asked(address, max_retries=0) as asked:
+            assert (await asked.ask()).content == "Hi"
