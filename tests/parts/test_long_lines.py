@@ -91,7 +91,7 @@ def test_the_longest_line_that_outputs_can_make_is_read_again(
     tmp_path: Path, kind: str, text: str
 ) -> None:
     collector = Collector(step=1)
-    for _ in range(60):
+    for _ in range(30):
         collector.add_message(*message(kind, text, ""))
     outputs = collector.outputs()
     assert "more outputs were not kept" in outputs[-1]["text"]
