@@ -302,5 +302,5 @@ def _try(runsc: str, platform: str) -> str:
             limits=Limits(), folder=Path("/"), environment=CLEAN, command=["/usr/bin/true"],
         )  # fmt: skip
         (bundle / "config.json").write_text(json.dumps(spec))
-        command = runsc_command(runsc, _flags(runsc), bundle, platform, "run", "probe")
+        command = runsc_command(runsc, _flags(runsc), bundle, platform, "run", bundle.name)
         return run_to_end(command, PROBE_TIMEOUT_S)

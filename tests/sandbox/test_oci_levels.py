@@ -25,7 +25,7 @@ from support.waiting import begin
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel import Access, KernelSession
-from kernel_agent.sandbox import chooser, programs
+from kernel_agent.sandbox import chooser, gvisor, programs
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"memory_mb": 3000, "processes": 100, "file_mb": 20, "disk_mb": 100}
@@ -365,3 +365,15 @@ def _grant(folder: Path) -> Any:
         scratch=folder / "tmp",
         proxy=folder / "proxy",
     )
+
+
+async def test_programs_that_try_gvisor_at_once_do_not_disturb_each_other() -> None:
+    """Each names its trial as nobody else does."""
+    if not gvisor.probe().works:
+        pytest.skip(str(gvisor.probe()))
+    ask = "from kernel_agent.sandbox import gvisor; print(gvisor.probe().works)"
+    programs = [
+        subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert [program.communicate(timeout=120)[0] for program in programs] == ["True\n"] * 4
