@@ -25,6 +25,7 @@ PREFIX = "kernel-agent/1 "
 MAX_CALLS = 1_000  # calls in one request
 MAX_ID = 2**53
 MAX_MESSAGE = 2_000  # characters of an error
+MAX_READ = 100_000  # of one before secrets are cut from it: half a secret is not found
 MAX_NAMED = 500  # of the names of tools in it
 MANY_PROBLEMS = 200  # with the arguments: more are not written down, only counted
 QUICK_TEXT = 100_000  # characters of a result that are written at once
@@ -267,7 +268,9 @@ def write(made: Made, *, max_chars: int, kept_chars: int, secrets: Sequence[str]
 
 def keep(made: Made, kept_chars: int, secrets: Sequence[str]) -> None:
     """Note a call's value for the trace."""
-    made.kept = json_without(keep_result(made.value, kept_chars), secrets)
+    value = made.value
+    whole = without_secrets(value, secrets) if type(value) is str else value  # it may be shortened
+    made.kept = json_without(keep_result(whole, kept_chars), secrets)
 
 
 def json_without(made: Json, secrets: Sequence[str]) -> Json:
@@ -280,8 +283,8 @@ def json_without(made: Json, secrets: Sequence[str]) -> Json:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's message; one that cannot be asked for it has none."""
+    """Return an exception's message; one that cannot be asked for it has none. It may be long."""
     try:
-        return str(error)[:MAX_MESSAGE]
+        return str(error)[:MAX_READ]
     except Exception as failed:
         return f"(its message could not be read: {type(failed).__name__})"
