@@ -25,7 +25,6 @@ PREFIX = "kernel-agent/1 "
 MAX_CALLS = 1_000  # calls in one request
 MAX_ID = 2**53
 MAX_MESSAGE = 2_000  # characters of an error
-MAX_READ = 100_000  # of one before secrets are cut from it: half a secret is not found
 MAX_NAMED = 500  # of the names of tools in it
 MANY_PROBLEMS = 200  # with the arguments: more are not written down, only counted
 QUICK_TEXT = 100_000  # characters of a result that are written at once
@@ -216,8 +215,7 @@ def _problems(error: Any, tool: Tool) -> str:
         return f"{count:,} values in the arguments of {tool.name} are not what they should be"
 
     def where(place: Sequence[int | str]) -> str:
-        first, *rest = place
-        return ".".join(map(str, (tool.positional(first), *rest)))
+        return ".".join(map(str, (tool.positional(place[0]), *place[1:])))
 
     problems = (
         f"{where(e['loc'])}: {e['msg']}"
@@ -268,8 +266,7 @@ def write(made: Made, *, max_chars: int, kept_chars: int, secrets: Sequence[str]
 
 def keep(made: Made, kept_chars: int, secrets: Sequence[str]) -> None:
     """Note a call's value for the trace."""
-    value = made.value
-    whole = without_secrets(value, secrets) if type(value) is str else value  # it may be shortened
+    whole = without_secrets(made.value, secrets) if type(made.value) is str else made.value
     made.kept = json_without(keep_result(whole, kept_chars), secrets)
 
 
@@ -285,6 +282,6 @@ def json_without(made: Json, secrets: Sequence[str]) -> Json:
 def text_of(error: BaseException) -> str:
     """Return an exception's message; one that cannot be asked for it has none. It may be long."""
     try:
-        return str(error)[:MAX_READ]
+        return str(error)[: 50 * MAX_MESSAGE]  # secrets are cut first: half of one is not found
     except Exception as failed:
         return f"(its message could not be read: {type(failed).__name__})"
