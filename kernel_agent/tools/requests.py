@@ -215,8 +215,7 @@ def _problems(error: Any, tool: Tool) -> str:
         return f"{count:,} values in the arguments of {tool.name} are not what they should be"
 
     def where(place: Sequence[int | str]) -> str:
-        first, *rest = place
-        return ".".join(map(str, (tool.positional(first), *rest)))
+        return ".".join(map(str, (tool.positional(place[0]), *place[1:])))
 
     problems = (
         f"{where(e['loc'])}: {e['msg']}"
@@ -267,7 +266,8 @@ def write(made: Made, *, max_chars: int, kept_chars: int, secrets: Sequence[str]
 
 def keep(made: Made, kept_chars: int, secrets: Sequence[str]) -> None:
     """Note a call's value for the trace."""
-    made.kept = json_without(keep_result(made.value, kept_chars), secrets)
+    whole = without_secrets(made.value, secrets) if type(made.value) is str else made.value
+    made.kept = json_without(keep_result(whole, kept_chars), secrets)
 
 
 def json_without(made: Json, secrets: Sequence[str]) -> Json:
@@ -280,8 +280,8 @@ def json_without(made: Json, secrets: Sequence[str]) -> Json:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's message; one that cannot be asked for it has none."""
+    """Return an exception's message; one that cannot be asked for it has none. It may be long."""
     try:
-        return str(error)[:MAX_MESSAGE]
+        return str(error)[: 50 * MAX_MESSAGE]  # secrets are cut first: half of one is not found
     except Exception as failed:
         return f"(its message could not be read: {type(failed).__name__})"

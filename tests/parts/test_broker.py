@@ -185,6 +185,29 @@ async def test_secrets_are_cut_from_errors_results_and_the_trace() -> None:
     assert json.dumps(secret)[1:-1] not in json.dumps(told)
 
 
+async def test_no_part_of_a_secret_is_left_where_a_text_is_shortened() -> None:
+    """It is cut before, wherever it stands: in a long message, and in a result that is too long."""
+    secret = "abcdefgh12345678"
+
+    @tool
+    def fails(before: int) -> str:
+        """Say too much."""
+        raise ConnectionError("x" * before + secret)
+
+    @tool
+    def gives(before: int) -> str:
+        """Give too much."""
+        return "y" * before + secret + "z" * 3_000_000
+
+    broker = Broker([fails, gives], secrets=[secret])
+    for number, before in enumerate(range(1984, 2001, 4), 1):
+        told = await one(broker, call("fails", before), number)
+        assert "abcd" not in json.dumps(told)
+    for number, before in enumerate(range(2340, 2420, 4), 100):
+        await one(broker, call("gives", before), number)
+    assert "abcd" not in json.dumps(to_json(broker.take_calls()))
+
+
 # --- hostile requests ----------------------------------------------------------------------------
 
 
