@@ -71,11 +71,12 @@ BROWSER = tests/browser
 # Three workers for two processors: a third of the time a test waits for a kernel or a server.
 PARALLEL = -q -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist
 QUICK = --hypothesis-profile quick
+WORKERS = logical
 # What fails is tried once more, alone.
 TIER = $(PY) scripts/tier.py
 
 unit: $(READY)
-	$(TIER) -q -n logical --dist loadfile $(QUICK) $(UNIT)
+	$(TIER) -q -n $(WORKERS) --dist loadfile $(QUICK) $(UNIT)
 
 test: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
