@@ -15,6 +15,7 @@ from .layout import decode_text as decode_text
 from .layout import header_of as header_of
 from .layout import layout_of as layout_of
 from .plain import describe_answer as describe_answer
+from .plain import whole_json as whole_json
 from .room import Room as Room
 from .room import TooMuch as TooMuch
 from .tables import write_csv as write_csv

@@ -17,6 +17,7 @@ import json
 import math
 import pathlib
 import re
+import sys
 import uuid
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, KeysView, Mapping, ValuesView
@@ -68,6 +69,11 @@ def as_json(value: Any) -> Any:
     return f"a value of type {type(value).__name__}"
 
 
+def whole_json(value: Any) -> Any:
+    """Return a value in JSON types with everything that it holds."""
+    return _named(_Writer(sys.maxsize, whole=True, items=sys.maxsize).write(value), value)
+
+
 def _named(plain: Any, value: Any) -> Any:
     """Return the name of a number that JSON does not have."""
     fraction = getattr(getattr(value, "dtype", None), "kind", "") == "f"
@@ -117,11 +123,13 @@ class _Writer:
         Rows of a table; unless ``whole`` also items of anything else.
     whole
         Whether only tables are cut.
+    items
+        How many values there may be in it.
     """
 
-    def __init__(self, most: int, *, whole: bool) -> None:
-        self._most, self._whole = most, whole
-        self._left = ITEMS
+    def __init__(self, most: int, *, whole: bool, items: int = ITEMS) -> None:
+        self._most, self._whole, self._items = most, whole, items
+        self._left = items
 
     def write(self, value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - a table
         """Return the value in JSON types.
@@ -177,7 +185,7 @@ class _Writer:
 
     def _keep(self, length: int) -> int:
         """Return how many of so many are written."""
-        if self._whole and length > ITEMS:
+        if self._whole and length > self._items:
             raise TooLong
         return length if self._whole else min(length, self._most)
 
@@ -185,7 +193,7 @@ class _Writer:
 
     def _write_table(self, table: Any, depth: int, *, of: Any = None) -> Any:
         kept = min(len(table), self._most)
-        if kept * table.shape[1] > ITEMS:
+        if kept * table.shape[1] > self._items:
             raise TooLong
         top = table.iloc[:kept]
         columns = [*_index_columns(top.index)]
@@ -237,7 +245,7 @@ class _Writer:
             return self.write(float(item) if type(item) is type(array) else item, depth + 1)
         length = len(array)
         kept = min(self._keep(length), length)
-        if getattr(array, "size", 0) and kept * (array.size // length) > ITEMS:
+        if getattr(array, "size", 0) and kept * (array.size // length) > self._items:
             raise TooLong
         written = [self.write(item, depth + 1) for item in array[:kept].tolist()]
         return written if kept == length else _shorten(array, length, written)

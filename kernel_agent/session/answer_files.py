@@ -14,7 +14,7 @@ from io import BytesIO
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.inkernel import write_csv
+from kernel_agent.inkernel import whole_json, write_csv
 from kernel_agent.records import ExitStatus
 from kernel_agent.safe import Folder, plain
 
@@ -79,8 +79,10 @@ def answer_bytes(run: Run) -> bytes:
     if isinstance(run.value, Decimal):  # its zeros are meant
         return f"{run.value}\n".encode()
     if isinstance(run.answer, (bool, int, float, dict, list)):
-        return f"{json.dumps(run.answer, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
-    return f"{plain(run.text)}\n".encode("utf-8", "backslashreplace")
+        whole = run.answer if run.value is None else whole_json(run.value)
+        return f"{json.dumps(whole, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
+    text = run.value if isinstance(run.value, str) else run.text
+    return f"{plain(text)}\n".encode("utf-8", "backslashreplace")
 
 
 def _table(value: Any) -> pd.DataFrame | None:

@@ -89,6 +89,25 @@ def test_without_an_answer_nothing_is_written_and_the_code_says_so(tmp_path):
     assert b"not answered" in done.stderr
 
 
+async def test_a_long_answer_is_whole_for_a_program_and_shortened_in_the_trace(tmp_path):
+    long = (
+        "import pandas as pd\n"
+        "final_answer({'numbers': set(range(40_000)), 'table': pd.DataFrame({'n': range(300)})})"
+    )
+    async with Session(model=ScriptedModel([cell(long)]), out=tmp_path / "out") as session:
+        run = await session.run("What?")
+    assert run.answer["numbers"]["length"] == 40_000
+    numbers, table = json.loads(answer_bytes(run)).values()
+    assert numbers == list(range(40_000))
+    assert table == [{"n": n} for n in range(300)]
+
+
+async def test_a_long_text_is_whole_for_a_program(tmp_path):
+    code = cell("final_answer('é' * 1_500_000)")
+    async with Session(model=ScriptedModel([code]), out=tmp_path / "out") as session:
+        assert answer_bytes(await session.run("What?")).decode() == "é" * 1_500_000 + "\n"
+
+
 async def test_the_next_answer_gets_a_name_of_its_own_and_is_no_file_of_the_cells(tmp_path):
     """Where something is already, nothing is replaced; a link there is not followed."""
     outside = tmp_path / "outside"
