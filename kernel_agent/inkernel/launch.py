@@ -88,9 +88,12 @@ def end_at_once(served: list[bool]) -> None:
 
 
 def run_plain(arguments: list[str]) -> None:
-    """Run ipykernel as its own launcher does, but for what forks print, and `!` at `landlock`."""
+    """Run ipykernel as its own launcher does, but for prints of forks, `!`, and interrupts."""
+    from importlib import import_module
+
     from ipykernel import kernelapp, zmqshell
 
+    import_module(f"{NAME}.interrupts").install()
     try:
         os.close(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
     except OSError:  # no pseudo-terminal, on which ipykernel runs `!command`

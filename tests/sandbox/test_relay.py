@@ -133,6 +133,29 @@ async def test_text_tables_pictures_errors_and_questions_come_through(
         )
 
 
+WAITS = """
+import os, signal, threading, time
+os.kill = os.killpg = lambda *_: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+try:
+    open("here", "w").close()
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.6)  # which is not interrupted
+    print("noticed")
+"""
+
+
+async def test_an_interrupt_that_comes_as_a_cell_begins_to_wait_ends_the_wait(
+    best: str, tmp_path: Path
+) -> None:
+    """The signal is noted and the wait goes on, as if it came between Python and the system."""
+    async with application(tmp_path, best) as app:
+        running = asyncio.create_task(app.text(WAITS))
+        await until(lambda: list(tmp_path.rglob("here")))
+        await app.manager.interrupt_kernel()
+        assert await running == "noticed\n"
+
+
 async def test_a_restarted_kernel_has_its_relay_and_nothing_of_the_first_is_left(
     best: str, tmp_path: Path
 ) -> None:
