@@ -84,6 +84,15 @@ async def test_an_answer_that_may_be_right_is_not_judged_and_its_form_is_the_rea
 
 
 @pytest.mark.parametrize(
+    ("check", "expected"), [("exact", [1, 2]), ("set", [1, 2]), ("dataframe", ROWS)]
+)
+async def test_an_answer_of_which_the_beginning_was_kept_is_not_judged(check, expected):
+    said = await verdict(check, expected, {"type": "list", "length": 100_000, "first": [1, 2]})
+    assert said.success is None
+    assert "beginning" in said.reason
+
+
+@pytest.mark.parametrize(
     ("check", "expected", "line"),
     [
         ("number", 7, "Answer with the number alone: no sentence, no unit."),
