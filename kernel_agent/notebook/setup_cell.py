@@ -61,6 +61,9 @@ _IMPLIED = (
 )
 _IMPORT = re.compile(r"^\s*(?:import|from)\s+([\w.]+)", re.MULTILINE)
 _VERSION = re.compile(r"[\w.!+-]{1,60}")
+# ipykernel lets such a cell go on, and ends the kernel; in a run it ends the cell.
+_EXIT = 'get_ipython().ask_exit = __import__("sys").exit  # exit() ends a cell, as in the run'
+_EXITS = re.compile(r"(?<![\w.])(?:exit|quit)\b")
 _OUTPUTS_USED = re.compile(r"\boutputs\b")
 _OUTPUTS_OF = re.compile(r"\boutputs\s*\[\s*(\d+)\s*\]")
 _CODE_OF = re.compile(r"\boutputs\s*\.\s*code\s*\(\s*(\d+)\s*\)")
@@ -123,13 +126,14 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
     """
     answers = any(re.search(r"\bfinal_answer\b", source) for source in needs.sources)
     short = _FINAL_ANSWER if answers and not needs.strict else ""
+    leaving = _EXIT if any(map(_EXITS.search, needs.sources)) else ""
     outputs = _used_outputs(needs)
     recorded = _by_name(needs.calls, needs.tools)
     docs = {name: needs.docs[name] for name in _read_docs(needs) if name in recorded}
     literals = list(_literals(outputs, recorded, needs.sources))
     strict = answers and needs.strict
     needed = _needed_files(needs.read)
-    room = MAX_LINES - 4 - short.count("\n") - bool(short) - bool(needed)
+    room = MAX_LINES - 4 - short.count("\n") - bool(short) - bool(needed) - bool(leaving)
     if not (strict or docs) and len(literals) <= room and all(literals):
         replay, lines = "", literals
     else:
@@ -138,12 +142,14 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
         lines = _import_lines(module, names)
     more = ["import pyarrow"] if "'arrow': " in replay else []  # to rebuild tables
     block = _script_block([*needs.sources, *more], needs.versions)
-    return Setup(cell="\n".join([block, *filter(None, [needed, short]), *lines]), replay=replay)
+    return Setup(
+        cell="\n".join([block, *filter(None, [needed, short, leaving]), *lines]), replay=replay
+    )
 
 
 def is_bare_setup(cell: Mapping[str, Any]) -> bool:
     """Whether a cell is the first of an export, and gives nothing that a session has not itself."""
-    left = as_text(cell.get("source")).replace(_FINAL_ANSWER, "")
+    left = as_text(cell.get("source")).replace(_FINAL_ANSWER, "").replace(_EXIT, "")
     is_bare = all(line.startswith("#") for line in left.split("\n") if line.strip())
     return role_of(cell) == "environment" and is_bare
 

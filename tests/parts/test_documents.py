@@ -214,7 +214,7 @@ MOST_WORDS = {
     "docs/README": 170,
     "docs/approval": 310,
     "docs/command": 400,
-    "docs/context": 240,
+    "docs/context": 230,
     "docs/delegation": 300,
     "docs/design": 1_320,
     "docs/evaluation": 430,

@@ -22,7 +22,7 @@ from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.exporter import export, notebook_of, write_notebook
 from kernel_agent.notebook.markdown import code_block, markdown, quote_text, table_html, verbatim
 from kernel_agent.notebook.preamble import ToolError, replayed
-from kernel_agent.notebook.setup_cell import MAX_LINES, Needs, make_setup
+from kernel_agent.notebook.setup_cell import MAX_LINES, Needs, is_bare_setup, make_setup
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellError, CellResult, HostCall
 from kernel_agent.records.endings import ExitStatus
@@ -315,6 +315,17 @@ VERSIONS = {
     "scikit-learn": "1.9", "scipy": "1.17.1", "evil\n": "1", "numpy": "2.4.6 ; x",
     "lxml": "6.1.3", "tabulate": "0.10.0", "openpyxl": "3.1.5", "pyarrow": "22.0.0",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "ends"), [("x = 1\nexit()", True), ("quit", True), ("sys.exit()", False)]
+)
+def test_a_cell_that_leaves_does_not_end_the_kernel_of_a_notebook(source: str, ends: bool) -> None:
+    """In a run it ends the cell; ipykernel would end, and all cells after it fail."""
+    cell = make_setup(Needs(sources=[source], versions={}, texts={})).cell
+    assert (".ask_exit = " in cell) is ends
+    environment = {"source": cell, "metadata": {"kernel_agent": {"role": "environment"}}}
+    assert is_bare_setup(environment)
 
 
 @pytest.mark.parametrize(
