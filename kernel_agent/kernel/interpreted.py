@@ -54,10 +54,7 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def without_libraries(value: Any) -> Any:
-    """Return a tool's result in types that the interpreter has: a table becomes a list of rows.
-
-    What it has no type for becomes text, and what is missing None: it would end the session.
-    """
+    """Return a tool's result in the interpreter's types: a table as rows, what it lacks as text."""
     if type(value).__name__ == "DataFrame":
         value = value.to_dict("records")
     elif hasattr(value, "tolist"):  # a Series, an array
@@ -70,9 +67,8 @@ def without_libraries(value: Any) -> Any:
         return {without_libraries(key): without_libraries(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return type(value)(map(without_libraries, value))
-    if type(value).__name__ in ("NaTType", "NAType"):
-        return None
-    return value if isinstance(value, _PLAIN) else str(value)
+    missing = type(value).__name__ in ("NaTType", "NAType")
+    return None if missing else value if isinstance(value, _PLAIN) else str(value)
 
 
 def exception_of(result: Mapping[str, Any]) -> Exception:
