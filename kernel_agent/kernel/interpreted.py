@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from kernel_agent.errors import InputError
@@ -13,6 +15,7 @@ from kernel_agent.records import CellError, Json
 from kernel_agent.safe import one_line
 
 MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
+_PLAIN = (str, bytes, int, float, date, time, timedelta, Decimal, type(None))
 
 
 def write_value(value: Any) -> str:
@@ -51,7 +54,7 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def without_libraries(value: Any) -> Any:
-    """Return a tool's result in types that the interpreter has: a table becomes a list of rows."""
+    """Return a tool's result in the interpreter's types: a table as rows, what it lacks as text."""
     if type(value).__name__ == "DataFrame":
         value = value.to_dict("records")
     elif hasattr(value, "tolist"):  # a Series, an array
@@ -61,8 +64,11 @@ def without_libraries(value: Any) -> Any:
     elif hasattr(value, "getpixel"):
         value = f"[a picture of {value.width} by {value.height} pixels]"
     if isinstance(value, dict):
-        return {key: without_libraries(item) for key, item in value.items()}
-    return [without_libraries(item) for item in value] if isinstance(value, list) else value
+        return {without_libraries(key): without_libraries(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value)(map(without_libraries, value))
+    missing = type(value).__name__ in ("NaTType", "NAType")
+    return None if missing else value if isinstance(value, _PLAIN) else str(value)
 
 
 def exception_of(result: Mapping[str, Any]) -> Exception:

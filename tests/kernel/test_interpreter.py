@@ -8,10 +8,14 @@ import os
 import resource
 import subprocess
 import sys
+from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("pydantic_monty")
@@ -19,6 +23,7 @@ from support.waiting import begin
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, KernelDied, SandboxError, UsageError
+from kernel_agent.kernel.interpreted import without_libraries
 from kernel_agent.kernel.interpreter import MAX_CHARS, InterpreterSession
 from kernel_agent.records.cell import CellResult, OutputDict
 from kernel_agent.records.endings import ExitStatus
@@ -207,6 +212,13 @@ async def test_host_tools_are_called_as_plain_functions(folder: Path) -> None:
         failed = await run("look(object())")
         assert failed.status == "error"
         assert (await run("other()")).error.ename == "NameError"
+
+
+def test_a_tools_result_has_only_types_that_the_interpreter_has() -> None:
+    table = pd.DataFrame({"day": pd.to_datetime(["2024-01-02", None])})
+    assert without_libraries(table) == [{"day": datetime(2024, 1, 2)}, {"day": None}]
+    assert without_libraries((Fraction(1, 3), np.arange(2))) == ("1/3", [0, 1])
+    assert without_libraries(np.array([1j])) == ["1j"]
 
 
 async def test_what_is_no_answer_is_an_error_of_the_cell(folder: Path) -> None:
