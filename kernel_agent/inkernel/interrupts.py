@@ -23,7 +23,7 @@ AGAIN_S = (0.1, 0.4, 1.0)  # after what was sent before
 
 def install() -> None:
     """Have ipykernel's interrupts, by message, noticed."""
-    kernel = kernelbase.Kernel
+    kernel: Any = kernelbase.Kernel
     send = kernel._send_interrupt_children
     kernel._send_interrupt_children = lambda self: send_until_noticed(partial(send, self))
 
