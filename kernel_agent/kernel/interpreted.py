@@ -65,8 +65,9 @@ def without_libraries(value: Any) -> Any:
         value = f"[a picture of {value.width} by {value.height} pixels]"
     if isinstance(value, dict):
         return {without_libraries(key): without_libraries(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return type(value)(map(without_libraries, value))
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):  # a named tuple becomes a tuple
+            return kind(map(without_libraries, value))
     missing = type(value).__name__ in ("NaTType", "NAType")
     return None if missing else value if isinstance(value, _PLAIN) else str(value)
 

@@ -11,7 +11,7 @@ import sys
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 import numpy as np
@@ -214,11 +214,17 @@ async def test_host_tools_are_called_as_plain_functions(folder: Path) -> None:
         assert (await run("other()")).error.ename == "NameError"
 
 
+class Point(NamedTuple):
+    x: int
+    y: Any
+
+
 def test_a_tools_result_has_only_types_that_the_interpreter_has() -> None:
     table = pd.DataFrame({"day": pd.to_datetime(["2024-01-02", None])})
     assert without_libraries(table) == [{"day": datetime(2024, 1, 2)}, {"day": None}]
     assert without_libraries((Fraction(1, 3), np.arange(2))) == ("1/3", [0, 1])
     assert without_libraries(np.array([1j])) == ["1j"]
+    assert without_libraries(Point(1, np.int64(2))) == (1, 2)
 
 
 async def test_what_is_no_answer_is_an_error_of_the_cell(folder: Path) -> None:
