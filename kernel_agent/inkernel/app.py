@@ -16,6 +16,7 @@ from typing import Any
 
 import zmq
 from ipykernel.kernelapp import IPKernelApp
+from traitlets import Type
 
 from . import transfer  # noqa: F401 - the host's cells find it among the loaded modules
 from .delegate import make_delegate
@@ -31,6 +32,8 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 class AgentKernelApp(IPKernelApp):
     """The kernel application, with sockets that drop nothing."""
+
+    blocking_class = Type(object)  # a client of its own: nobody asks for it, and its import is long
 
     def init_iopub(self, context: zmq.Context[Any]) -> None:
         """Make the output socket; called by ipykernel during start-up."""

@@ -11,6 +11,7 @@ import _io
 import atexit
 import contextlib
 import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> None:
             # What applications add at the end is ipykernel's: nbclient has history kept in memory.
             run_plain([argument for argument in argv[1:] if argument != "--plain"])
             return
+        without_clients()
         app_module = import_module(f"{NAME}.app")
         app = app_module.start(connection_file, beside(connection_file, "agent.json"))
     except BaseException:
@@ -75,6 +77,28 @@ def main(argv: list[str]) -> None:
     del sys.modules["debugpy"]
     app.start()
     served.append(True)
+
+
+def without_clients() -> None:
+    """Let ipykernel import what it needs of jupyter_client, and not its clients and managers.
+
+    Those are a sixth of the time of its imports. Whoever asks for another name gets all of it.
+    """
+    spec = importlib.util.find_spec("jupyter_client")
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = package
+    names, execute = vars(package), spec.loader.exec_module
+    connect = importlib.import_module(f"{spec.name}.connect")
+    names.update((name, getattr(connect, name)) for name in connect.__all__)  # ipykernel takes two
+
+    def whole(name: str) -> object:
+        names.pop("__getattr__", None)
+        execute(package)
+        return getattr(package, name)
+
+    names["__getattr__"] = whole
 
 
 def end_at_once(served: list[bool]) -> None:

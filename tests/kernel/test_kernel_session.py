@@ -142,6 +142,16 @@ async def test_programs_of_the_environment_are_those_of_the_kernel(kernel: Kerne
     assert text_of(told) == "[True, True]\nTrue\n"
 
 
+async def test_jupyters_clients_are_imported_when_a_cell_asks_for_them(tmp_path: Path) -> None:
+    """Each kernel would start a tenth later with them."""
+    async with KernelSession(cwd=tmp_path) as kernel:
+        is_there = "import sys; 'jupyter_client.manager' in sys.modules"
+        assert text_of(await kernel.execute(is_there)) == "False"
+        named = "import jupyter_client; jupyter_client.KernelManager.__module__"
+        assert text_of(await kernel.execute(named)) == "'jupyter_client.manager'"
+        assert text_of(await kernel.execute("hasattr(jupyter_client, 'nothing')")) == "False"
+
+
 async def test_what_a_child_process_printed_is_there_when_the_cell_ends(
     kernel: KernelSession,
 ) -> None:
