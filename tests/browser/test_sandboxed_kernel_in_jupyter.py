@@ -95,6 +95,7 @@ def run_all(tab: Tab, count: int) -> None:
         below.get_by_text("done").last.wait_for()
 
 
+@pytest.mark.long
 def test_live_displays_are_what_the_installation_says_of_them(
     sandboxed: OpenCells, server: Server
 ) -> None:
