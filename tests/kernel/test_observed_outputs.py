@@ -56,7 +56,7 @@ async def test_a_figure_comes_with_its_step_and_titles(kernel: KernelSession) ->
 
 
 async def test_a_number_of_numpys_is_shown_as_a_number(kernel: KernelSession) -> None:
-    assert await shown(kernel, "pd.Series([3.13]).sum()") == "3.13"
+    assert await shown(kernel, "import pandas\npandas.Series([3.13]).sum()") == "3.13"
 
 
 async def test_each_value_of_a_cell_is_marked(kernel: KernelSession) -> None:
@@ -65,7 +65,7 @@ async def test_each_value_of_a_cell_is_marked(kernel: KernelSession) -> None:
 
 
 async def test_a_missing_column_is_answered_with_the_nearest(kernel: KernelSession) -> None:
-    text = await shown(kernel, "pd.DataFrame({'mass ': [1]})['mass']")
+    text = await shown(kernel, "import pandas\npandas.DataFrame({'mass ': [1]})['mass']")
     assert text.endswith("KeyError: 'mass'\nNearest: 'mass '. The columns are: 'mass '")
     last = await kernel.execute(f"print(outputs[{kernel.steps}])")
     assert "Nearest: 'mass '" in full_text(last.outputs)
