@@ -33,7 +33,8 @@ async def test_a_printed_table_is_as_wide_as_a_shown_one(kernel: KernelSession) 
 
 async def test_what_a_shown_table_lacks_is_reopened(kernel: KernelSession) -> None:
     """The kernel keeps it, and a notebook that is run again has the same."""
-    result = await kernel.execute("pd.DataFrame({'n': range(500), 'text': ['x' * 100] * 500})")
+    made = "pd.DataFrame({'n': range(500), 'text': ['x' * 100] * 500})"
+    result = await kernel.execute(f"import pandas as pd\n{made}")
     step = kernel.steps
     assert (
         f"… 485 more rows, 15 cells shortened; outputs[{step}] has all"
