@@ -132,21 +132,13 @@ def _may_be_made(path: str) -> bool:
 
 
 def _move(folder: Folder, path: str, to: str) -> None:
-    """Move an entry, a link as a link; make folders on the way."""
-    *way, name = path.split("/")
-    *new_way, new_name = to.split("/")
+    """Move an entry, a link as a link; make folders on the way, whose the one around them is."""
+    (*way, name), (*new_way, new_name), whose = path.split("/"), to.split("/"), os.fstat(folder.fd)
     for depth in range(1, len(new_way) + 1):
-        _make(folder, "/".join(new_way[:depth]))
+        with suppress(OSError), folder.folder("/".join(new_way[:depth]), make=True) as made:
+            os.fchown(made.fd, whose.st_uid, whose.st_gid)  # root may have lent it to a kernel
     with _inner(folder, way) as source, _inner(folder, new_way) as target:
         os.rename(name, new_name, src_dir_fd=source.fd, dst_dir_fd=target.fd)
-
-
-def _make(folder: Folder, path: str) -> None:
-    """Make a folder where there is none: like the one around it, root may have given it away."""
-    owner = os.fstat(folder.fd)
-    with folder.folder(path, make=True) as made:
-        if os.geteuid() == 0:
-            os.fchown(made.fd, owner.st_uid, owner.st_gid)
 
 
 def _inner(folder: Folder, way: Sequence[str]) -> Folder:
