@@ -132,11 +132,11 @@ def _may_be_made(path: str) -> bool:
 
 
 def _move(folder: Folder, path: str, to: str) -> None:
-    """Move an entry, a link as a link; make folders on the way."""
-    *way, name = path.split("/")
-    *new_way, new_name = to.split("/")
+    """Move an entry, a link as a link; make folders on the way, whose the one around them is."""
+    (*way, name), (*new_way, new_name), whose = path.split("/"), to.split("/"), os.fstat(folder.fd)
     for depth in range(1, len(new_way) + 1):
-        folder.folder("/".join(new_way[:depth]), make=True).close()
+        with suppress(OSError), folder.folder("/".join(new_way[:depth]), make=True) as made:
+            os.fchown(made.fd, whose.st_uid, whose.st_gid)  # root may have lent it to a kernel
     with _inner(folder, way) as source, _inner(folder, new_way) as target:
         os.rename(name, new_name, src_dir_fd=source.fd, dst_dir_fd=target.fd)
 

@@ -249,7 +249,8 @@ async def test_steps_are_undone_at_every_level(tmp_path: Path, level: str) -> No
         choose(level)
     except SandboxError as error:
         pytest.skip(str(error))
-    cells = ["x = [1]", "x.append(2)", "final_answer(x)"]
+    made = "" if level == "interpreter" else "; open('made.txt', 'w').close()"
+    cells = [f"x = [1]{made}", f"x.append(2){made}", "final_answer(x)"]
     async with make(cells, tmp_path, sandbox=level) as session:
         await session.run("One", budget=ONE)
         await session.run("Two", budget=ONE)
