@@ -253,7 +253,7 @@ def _encode_numpy(value: Any, depth: int) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         return encode(value.tolist(), depth)
     if isinstance(value, np.generic) and value.dtype.kind in "biufUS":
-        return encode(value.item())
+        return encode(float(value) if value.dtype.char == "g" else value.item())
     if isinstance(value, np.generic) and value.dtype.kind in "mM":
         return encode(value.astype(f"{value.dtype.kind}8[us]").item())
     raise TypeError(f"a numpy {value.dtype} cannot be sent: convert it with tolist()")

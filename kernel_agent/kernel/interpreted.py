@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 from collections.abc import Mapping
@@ -16,6 +17,17 @@ from kernel_agent.safe import one_line
 
 MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
 _PLAIN = (str, bytes, int, float, date, time, timedelta, Decimal, type(None))
+
+
+def binds(code: str, name: str) -> bool:
+    """Say whether code makes a variable of that name."""
+    try:
+        nodes = ast.walk(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # running it says so
+        return False
+    return any(
+        isinstance(n, ast.Name) and n.id == name and type(n.ctx) is not ast.Load for n in nodes
+    )
 
 
 def write_value(value: Any) -> str:

@@ -29,18 +29,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.errors import (
-    InputError,
-    KernelDied,
-    KernelStartError,
-    UsageError,
-    how_to_install,
-)
+from kernel_agent.errors import InputError, KernelDied, KernelStartError, UsageError, how_to_install
 from kernel_agent.inkernel import decode, encode, no_answer
 from kernel_agent.inkernel.delegate import delegate_call
 from kernel_agent.kernel.collect import Collector, answer_of
 from kernel_agent.kernel.interpreted import (
     MAX_CHARS,
+    binds,
     describe,
     error_of,
     exception_of,
@@ -164,6 +159,7 @@ class InterpreterSession(Kernel):
         self.epitaph = "the interpreter's process ended"
         self._tools = frozenset(str(tool["name"]) for tool in tools)
         self._texts: dict[int, str] = {}
+        self._has_own_outputs = False  # a variable of a cell's
         self._ids = count(1)
         self._stack = AsyncExitStack()
         self._pool: Any = None
@@ -352,8 +348,11 @@ class InterpreterSession(Kernel):
             """Stand for a host function; its calls are answered below."""
 
         names = dict.fromkeys(("display", *self._tools, "final_answer"), named)
+        self._has_own_outputs |= binds(code, "outputs")
+        anew = "outputs" in code and not self._has_own_outputs  # what was looked up once, it keeps
         snapshot: Any = await session.feed_start(
             code,
+            inputs={"outputs": self._texts} if anew else {},
             external_lookup={**names, "outputs": self._texts},
             print_callback=cell.take_text,
             mount=self._mounts,

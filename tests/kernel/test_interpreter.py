@@ -79,6 +79,9 @@ async def test_state_lives_on_and_outputs_come_in_order(folder: Path) -> None:
         assert (await kernel.execute("x;")).outputs == ()
         assert text(await kernel.execute("{'a': [1, 2.5, None]}")) == "{'a': [1, 2.5, None]}"
         assert kernel.steps == 5
+        assert text(await kernel.execute("sorted(outputs)")) == "[1, 2, 3, 4, 5]"
+        assert text(await kernel.execute("outputs = 'mine'\noutputs")) == "'mine'"
+        assert text(await kernel.execute("outputs")) == "'mine'"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_an_array_without_dimensions_or_rows_comes_back():
     assert there_and_back(np.array(3.5)) == np.array(3.5)
     assert there_and_back(np.zeros((0, 4))).shape == (0, 4)
     assert there_and_back(np.float32(0.5)) == 0.5
+    assert there_and_back(np.longdouble(0.5)) == 0.5
 
 
 def test_tables_come_back_with_index_and_types():

@@ -62,6 +62,7 @@ def picture(level: int = 100, size: tuple[int, int] = (20, 10), dots: int = 0, *
         ("/tmp/ipykernel_12/34.py:1: W", "/tmp/ipykernel_56/78.py:1: W", VOLATILE),
         ("/a/lib/site-packages/p.py:3: W", "/b/c/site-packages/p.py:3: W", VOLATILE),
         ("/tmp/tmpab12/x", "/tmp/tmpcd34/x", VOLATILE),
+        ("/tmp/tmpab12", "/tmp/ka-12-ab/tmp/tmpcd34", VOLATILE),
         ("id 123e4567-e89b-12d3-a456-426614174000", "id 00000000-1111-2222-3333-444444444444",
          VOLATILE),
         ("Wall time: 7.15 μs", "Wall time: 12 ms", VOLATILE),
