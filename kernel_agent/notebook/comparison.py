@@ -83,8 +83,8 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "it"),  # a progress bar
 )
 _DURATION = re.compile(
-    r"(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?(?:ns|us|µs|μs|ms|s|min|h)"
-    r"(?= (?:±|per loop)|, sys|, total|\s*$)",
+    r"(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?"
+    r"(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)",
     re.MULTILINE,
 )
 _TIMED = re.compile(r"CPU times:|Wall time:|per loop")
