@@ -76,7 +76,7 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "<python>/",
         "-packages/",
     ),
-    (re.compile(r"(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}"), "<temporary>", "tmp/"),
+    (re.compile(r"(?:(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}){1,3}"), "<temporary>", "tmp/"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "<uuid>", "-"),
     (re.compile(r"\bdisplay_id=[0-9a-f]{32}\b"), "display_id=…", "display_id="),
     (re.compile(r"\bT_[0-9a-f]{5}(?=_|\b)"), "T_…", "T_"),  # pandas' Styler

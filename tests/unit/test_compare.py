@@ -65,6 +65,7 @@ def picture(level: int = 100, size: tuple[int, int] = (20, 10), dots: int = 0, *
         ("id 123e4567-e89b-12d3-a456-426614174000", "id 00000000-1111-2222-3333-444444444444",
          VOLATILE),
         ("Wall time: 7.15 μs", "Wall time: 12 ms", VOLATILE),
+        ("/tmp/tmpab12cd34/x", "/tmp/ka-12-ab_cd/tmp/tmpzz12cd34/x", VOLATILE),
         ("CPU times: total: 1e+03 ns", "CPU times: total: 3 μs", VOLATILE),
         ("Wall time: 1min 3s", "Wall time: 59.2 s", VOLATILE),
         ("CPU times: user 5 μs, sys: 0 ns, total: 5 μs",
