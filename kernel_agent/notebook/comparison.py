@@ -83,9 +83,8 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "it"),  # a progress bar
 )
 _DURATION = re.compile(
-    r"(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?"
-    r"(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)",
-    re.MULTILINE,
+    r"(?m)(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?"
+    r"(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)"
 )
 _TIMED = re.compile(r"CPU times:|Wall time:|per loop")
 # How often `%timeit` repeats a statement depends on how fast it was.
