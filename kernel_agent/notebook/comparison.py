@@ -76,15 +76,15 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "<python>/",
         "-packages/",
     ),
-    (re.compile(r"(?:(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}){1,2}"), "<temporary>", "tmp/"),
+    (re.compile(r"(?:(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}){1,3}"), "<temporary>", "tmp/"),
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "<uuid>", "-"),
     (re.compile(r"\bdisplay_id=[0-9a-f]{32}\b"), "display_id=…", "display_id="),
     (re.compile(r"\bT_[0-9a-f]{5}(?=_|\b)"), "T_…", "T_"),  # pandas' Styler
     (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "it"),  # a progress bar
 )
 _DURATION = re.compile(
-    r"(?<![\w.])\d+(?:\.\d+)? ?(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)",
-    re.MULTILINE,
+    r"(?m)(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?"
+    r"(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)"
 )
 _TIMED = re.compile(r"CPU times:|Wall time:|per loop")
 # How often `%timeit` repeats a statement depends on how fast it was.

@@ -290,12 +290,14 @@ def test_processes_are_limited(kernel):
 # --- hibernation ---------------------------------------------------------------------------------
 
 
-def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
+def test_a_hibernated_kernel_goes_on_with_its_variables(kernel, tmp_path):
     """Twice; each of them ends in a way of its own (see below)."""
     folder = make_folder(tmp_path / "first")
     driver = Driver(folder)
     driver.run("import pandas as pd; table = pd.read_csv('data/sales.csv'); x = 41")
     driver.run("open('kept.txt', 'w').write('on the disk'); import os, time")
+    seed = "int(__import__('numpy').random.get_state()[1][0])"
+    assert driver.value(seed) != kernel.value(seed)  # both begin with the image's saved state
     pids = processes(driver.session.pid)
     with pytest.raises(SandboxError, match="cannot hibernate to"):
         driver.hibernate(folder)

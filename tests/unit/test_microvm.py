@@ -6,17 +6,20 @@ Whatever the host takes from a machine is taken as from an enemy: those promises
 import contextlib
 import json
 import os
+import random
 import socket
 import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import microvm, programs
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.sandbox.microvm import files, filesystem, image, machine
+from kernel_agent.sandbox.microvm.guest import zygote
 from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
 from kernel_agent.sandbox.microvm.host import Kernel
 
@@ -452,3 +455,13 @@ def test_the_source_of_an_editable_installation_goes_in_without_hidden_files(tmp
     came = sorted(str(path.relative_to(f"{root}{tmp_path}")) for path in root.rglob("*")
                   if path.is_file())  # fmt: skip
     assert came == ["project/mine/__init__.py", "site-packages/numpy/.libs/__init__.py"]
+
+
+def test_a_kernel_from_a_saved_state_draws_numbers_of_its_own() -> None:
+    drawn = []
+    for _ in range(2):
+        random.seed(1)  # as the state was saved
+        np.random.seed(1)
+        zygote.reseed()
+        drawn += [random.random(), np.random.rand()]
+    assert len(set(drawn)) == 4

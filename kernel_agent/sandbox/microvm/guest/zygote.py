@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import random
 import resource
 import runpy
 import sys
@@ -43,6 +44,13 @@ def warm() -> None:
     del sys.modules["debugpy"]
 
 
+def reseed() -> None:
+    """Seed the generators of imported modules anew: every kernel would repeat the saved state's."""
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
 def become(start: dict[str, Any]) -> None:
     """Run the kernel's launcher in this process."""
     limits = start["limits"]
@@ -59,6 +67,7 @@ def become(start: dict[str, Any]) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    reseed()
     script, *rest = start["argv"]
     # IPython is told in /etc to load this extension; the folder that it is in goes off the path.
     importlib.import_module("cell_end")
