@@ -68,7 +68,8 @@ def main(argv: list[str]) -> None:
             # What applications add at the end is ipykernel's: nbclient has history kept in memory.
             run_plain([argument for argument in argv[1:] if argument != "--plain"])
             return
-        without_clients()
+        if "jupyter_client" not in sys.modules:  # as in a machine's saved state
+            without_clients()
         app_module = import_module(f"{NAME}.app")
         app = app_module.start(connection_file, beside(connection_file, "agent.json"))
     except BaseException:
