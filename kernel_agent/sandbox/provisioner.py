@@ -54,7 +54,7 @@ from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Launch, Level
 from kernel_agent.sandbox.reaper_client import reaper_client
 from kernel_agent.sandbox.relay_client import RelayClient
-from kernel_agent.sandbox.selftest import Plant, read_report
+from kernel_agent.sandbox.selftest import ASKED, Plant, read_report
 from kernel_agent.sandbox.steps import plan_group
 from kernel_agent.sandbox.watchdog import Watchdog
 
@@ -144,6 +144,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         record(directory, [["empty", path] for path in self._groups])
         reaper_client.watch(directory)
         if self.chosen.claims and not self.resume:
+            (directory / ASKED).touch()  # of the kernel's mounts, as files are that are there
             list_mounts = getattr(mechanism(self.chosen.name), "mounts", None)
             mounts = list_mounts(grant, environment) if list_mounts else None
             self._plant = Plant(self.chosen, grant, environment, directory, mounts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -105,6 +106,18 @@ async def test_a_service_whose_home_is_a_place_of_the_system_gets_a_kernel(
     monkeypatch.setenv("HOME", home)
     async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
         assert (await kernel.execute("1")).ok
+
+
+async def test_a_kernel_starts_where_temporary_files_lie_elsewhere(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on clusters, where TMPDIR names a disk of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as elsewhere:
+        Path(elsewhere).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", elsewhere)
+        async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+            assert list(Path(elsewhere).glob("ka-*"))
+            assert (await kernel.execute("1")).ok
 
 
 async def test_a_kernel_with_a_link_and_a_blank_in_its_paths_starts(
