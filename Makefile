@@ -11,6 +11,8 @@ BOOK = .venv/.book#  and what makes a book of the documents
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Nor should each that imports NumPy have threads wait for work that never comes.
+export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines goldens mutants check reference book bench attacks eval-oracle eval-campaign pins newest clean
 

@@ -76,6 +76,7 @@ def main(argv: list[str]) -> None:
         os.write(log, traceback.format_exc().encode(errors="replace"))
         os._exit(1)
     del sys.modules["debugpy"]
+    gc.freeze()  # what was imported is kept to the end: no collection looks at it again
     app.start()
     served.append(True)
 

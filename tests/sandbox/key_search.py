@@ -184,12 +184,14 @@ def own_objects():
     """Names, frames and whatever the collector knows, as Python sees it."""
     search.look("os.environ", repr(dict(os.environ)))
     search.look("sys", repr([sys.argv, sys.orig_argv, sys._xoptions, sys.path, sys.flags]))
-    texts = []
-    for known in gc.get_objects():
-        for one in gc.get_referents(known) if not isinstance(known, types.ModuleType) else ():
-            if isinstance(one, (str, bytes, bytearray)) and 16 <= len(one) < 1_000_000:
-                texts.append(one.encode("utf-8", "replace") if isinstance(one, str) else one)
-    search.look("objects", b"\n".join(texts))
+    gc.unfreeze()  # what was imported counts as known again
+    known = [o for o in gc.get_objects() if not isinstance(o, types.ModuleType)]
+    texts = {
+        id(one): one.encode("utf-8", "replace") if isinstance(one, str) else one
+        for one in gc.get_referents(*known)
+        if isinstance(one, (str, bytes, bytearray)) and 16 <= len(one) < 1_000_000
+    }
+    search.look("objects", b"\n".join(texts.values()))
     for number, top in sys._current_frames().items():
         frame = top
         while frame is not None:

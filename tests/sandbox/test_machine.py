@@ -359,6 +359,13 @@ def test_a_kernel_is_not_hibernated_in_the_middle_of_a_cell(kernel, tmp_path):
     assert not (tmp_path / "asleep").exists()
 
 
+FILL = """
+import numpy as np
+for block in [np.zeros(100_000_000, np.uint8) for _ in range(100)]:
+    block[::4096] = 1  # a byte of each page: enough to have it
+"""
+
+
 def test_a_session_hibernates_and_resumes_and_has_the_memory_of_the_machine(tmp_path):
     model = ScriptedModel([])
     with Session(model=model, sandbox="microvm", out=tmp_path / "a") as session:
@@ -367,7 +374,7 @@ def test_a_session_hibernates_and_resumes_and_has_the_memory_of_the_machine(tmp_
     with Session(model=model, resume=tmp_path / "asleep", out=tmp_path / "b") as again:
         assert again.sandbox == "microvm"
         result = again.execute_sync("x + 1")
-        full = again.execute_sync("blocks = [bytearray(100_000_000) for _ in range(100)]")
+        full = again.execute_sync(FILL)
     assert result.outputs[0]["data"]["text/plain"] == "42"
     assert full.status in ("dead", "error")
     assert "Memory" in full.error.ename or "SIGKILL" in full.error.evalue

@@ -299,7 +299,7 @@ def a_host_full_of_keys(
                 "variables": list(ENVIRONMENT),
                 "planted_at": time.time(),
                 "manners": level == "none",
-                "package_seconds": examples(10, least=1),
+                "package_seconds": examples(5, least=1),
             }
             host = Host(keys, root, told)
             refusal = error(429, f"slow down, {keys['env-openai']}", headers={"Retry-After": "0"})
