@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import ModelError
 from kernel_agent.offline import OfflineAnalyst
@@ -424,7 +425,7 @@ COLUMNS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(NAMES, COLUMNS, min_size=1, max_size=5))
 @pytest.mark.filterwarnings("ignore")
 def test_every_offer_for_any_table_is_answered_with_a_value(columns: dict[str, Any]) -> None:
