@@ -99,11 +99,22 @@ def ask_for_answer(task: str, options: Options) -> int:
     """Answer one question, write the answer alone, and return the exit code."""
     run = _answer(task, options, _Silent(), (), may_ask=False)
     if run.status is ExitStatus.ANSWERED:
-        write_line(answer_bytes(run))
+        write_line(_for_a_person(run) if sys.stdout.isatty() else answer_bytes(run))
     else:
         _print_result(run)
     _warn(run)
     return run.status.exit_code
+
+
+def _for_a_person(run: Run) -> str:
+    """Return the answer as a terminal shows it: no cell of a table moves its cursor."""
+    try:
+        return plain(answer_bytes(run).decode()).removesuffix("\n")
+    except UnicodeDecodeError:
+        raise UsageError(
+            "a terminal shows no picture: name a file (--answer-only > answer.png), "
+            f"or look into {run.trace.parent}"
+        ) from None
 
 
 def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +30,12 @@ def script(folder: Path, code: str) -> str:
     return "--model=scripted:script.jsonl"
 
 
-def alone(folder: Path, code: str) -> subprocess.CompletedProcess[bytes]:
+def alone(folder: Path, code: str, into: int = subprocess.PIPE) -> subprocess.CompletedProcess:
     options = ("run", "What?", script(folder, code), "--answer-only", "--out=out")
     command = [sys.executable, "-m", "kernel_agent", *options]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment(), stdout=into, stderr=subprocess.PIPE, check=False
+    )
 
 
 def test_a_table_is_written_with_all_its_rows_and_named(tmp_path):
@@ -100,6 +105,26 @@ async def test_a_long_answer_is_whole_for_a_program_and_shortened_in_the_trace(t
     numbers, table = json.loads(answer_bytes(run)).values()
     assert numbers == list(range(40_000))
     assert table == [{"n": n} for n in range(300)]
+
+
+HOSTILE = "N\\x1b]0;owned\\x07\\x9b2J"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [(TABLE.replace("=S", HOSTILE), "region,sold\nN,1234567.5\nN2J,\n"),
+     (f"final_answer({{'a': '{HOSTILE}'}})", '{"a": "N\\u001b]0;owned\\u00072J"}\n'), (FIGURE, "")],
+    ids=["table", "dict", "figure"],
+)  # fmt: skip
+def test_a_terminal_gets_no_escape_sequence_and_no_picture(tmp_path, code, shown):
+    ours, theirs = pty.openpty()
+    done = alone(tmp_path, code, into=theirs)
+    os.close(theirs)
+    with contextlib.suppress(OSError), open(ours, "rb", buffering=0) as terminal:  # noqa: PTH123
+        assert terminal.read(10_000).decode() == shown.replace("\n", "\r\n")
+    assert done.returncode == (0 if shown else 2)
+    assert bool(shown) != (b"--answer-only > answer.png" in done.stderr)
+    assert (tmp_path / "out/answer.png").exists() != bool(shown)
 
 
 async def test_a_long_text_is_whole_for_a_program(tmp_path):
