@@ -156,7 +156,7 @@ class Executor:
             await asyncio.wait({cell, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not cell.done():
                 await asyncio.wait({cell}, timeout=STOP_S)
-            while not cell.done() and scope.agents:  # they end with the cell
+            while not cell.done() and (scope.agents or scope.over):  # which ends them
                 await asyncio.wait({cell}, timeout=STOP_S)
         except asyncio.CancelledError:
             cell.cancel()
