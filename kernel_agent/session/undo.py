@@ -45,6 +45,7 @@ Answer = Callable[[str], Awaitable[str]]
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
+NO_CELL = -1  # owns what no cell has changed; cells before the first step have number 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,12 +155,12 @@ class History:
         return sum(p.number > first and not p.is_step and not p.given for p in cells)
 
     def owner(self, path: str, changed_ns: int) -> int:
-        """Return the number of the cell in which a file changed last; 0 when it was in none."""
+        """Return the number of the cell in which a file changed last, or ``NO_CELL``."""
         known = self.put_back.get(path)
         if known is not None and known[0] == changed_ns:
             return known[1]
         cells = (p for life in reversed(self._lives) for p in reversed(life.played))
-        return next((p.number for p in cells if p.began_ns <= changed_ns <= p.ended_ns), 0)
+        return next((p.number for p in cells if p.began_ns <= changed_ns <= p.ended_ns), NO_CELL)
 
 
 class Recording:

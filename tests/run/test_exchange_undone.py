@@ -56,6 +56,19 @@ async def test_what_was_put_after_an_undone_step_goes_with_it(tmp_path: Path) ->
     assert verify(run.notebook).reproduces
 
 
+async def test_an_undo_leaves_files_that_no_cell_has_made(tmp_path: Path) -> None:
+    """What is put before the first step is of no step, and so is a file of the person's."""
+    session = make(["print(open('mine.txt').read())", "y = 1"], tmp_path / "s")
+    async with session:
+        await session.put({"rows": [1]})
+        (tmp_path / "s" / "mine.txt").write_text("hello")
+        await session.run("First", budget=ONE)
+        await session.run("Second", budget=ONE)
+        undone = await session.undo()
+        assert not undone.differences
+        assert (tmp_path / "s" / "mine.txt").read_text() == "hello"
+
+
 async def test_what_was_put_survives_a_lost_kernel_and_then_an_undo(tmp_path: Path) -> None:
     """The new kernel has it from its first moment, so an undo gives it that again."""
     cells = ["rows.append(2)", "import os; os._exit(1)", "rows.append(9)"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.records.cell import CellResult
-from kernel_agent.session.undo import MAX_KEPT, History, Played, Recorded
+from kernel_agent.session.undo import MAX_KEPT, NO_CELL, History, Played, Recorded
 
 
 def cell(number: int, **more: object) -> Played:
@@ -68,10 +68,10 @@ def test_a_file_belongs_to_the_cell_in_which_it_changed_last_or_to_nobody() -> N
     lived.go_back(3, [cell(1), cell(2)], None)
     assert lived.owner("a", 120) == 1
     assert lived.owner("a", 250) == 2
-    assert lived.owner("a", 190) == 0
+    assert lived.owner("a", 190) == NO_CELL
     lived.put_back["a"] = (190, 1)
     assert lived.owner("a", 190) == 1
-    assert lived.owner("a", 195) == 0
+    assert lived.owner("a", 195) == NO_CELL
 
 
 def request(number: int, *names: str) -> str:
