@@ -72,6 +72,7 @@ class Cell:
             if on_output is not None:
                 context.run(on_output, output)
 
+        self.is_seen = step > 0
         self.collector = Collector(tell, step=step)
         self.on_request = on_request
         self.brings_values = brings_values
@@ -184,7 +185,8 @@ class KernelClient:
         code
             The source, magics allowed.
         step
-            The number under which the kernel counts it.
+            The number under which the kernel counts it; 0 where nobody sees its output, which
+            then takes nothing of an earlier cell's thread along.
         on_output
             Called with each output as it arrives.
         on_request
@@ -195,9 +197,10 @@ class KernelClient:
             Expressions whose display data the reply brings, by names of the caller's.
         """
         cell = Cell(step, on_output, on_request, brings_values=bool(expressions))
-        for output in self._late.outputs():
-            cell.collector.add(output)
-        self._late = Collector()
+        if cell.is_seen:
+            for output in self._late.outputs():
+                cell.collector.add(output)
+            self._late = Collector()
         msg = self._session.msg(
             "execute_request",
             {
@@ -307,7 +310,7 @@ class KernelClient:
 
         The next cell shows it, or the one that is running.
         """
-        running = next(reversed(self._cells.values()), None)
+        running = next((c for c in reversed(self._cells.values()) if c.is_seen), None)
         return self._late if running is None else running.collector
 
     def _on_reply(self, message: Envelope) -> None:

@@ -289,11 +289,13 @@ async def test_a_thread_that_prints_after_its_cell_is_heard_in_the_next(
     kernel: KernelSession,
 ) -> None:
     await kernel.execute(
-        "import threading\nthreading.Timer(0.3, lambda: print('late news')).start()"
+        "import threading\nx = 5\nthreading.Timer(0.3, lambda: print('late news')).start()"
     )
     heard = ""
     for _ in range(20):
         await asyncio.sleep(0.5)
+        assert await kernel.get(["x"]) == {"x": 5}
+        await kernel.execute("x = 5", step=0)  # nobody sees what these two show
         heard += text_of(await kernel.execute("None"))
         if heard:
             break
