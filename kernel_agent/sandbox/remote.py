@@ -32,20 +32,25 @@ LEVEL = Level(
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "KERNEL_USERNAME")
 _PREFIXES = ("GP_", "KERNEL_")
-_SECRET = ("PWD", "PASSWORD", "TOKEN", "SECRET", "KEY")
+_OURS = "KERNEL_AGENT_"  # settings of this program: the address of a database is one
+_SECRET = ("PWD", "PASS", "TOKEN", "SECRET", "CREDENTIAL", "_KEY")
 
 
 def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
     """Return the part of this machine's environment for the provisioner and the kernel.
 
     Settings of gateway_provisioners are passed on, passwords and keys among them are not: it
-    reads those itself.
+    reads those itself. No setting of this program is.
     """
     passed = {
         name: value
         for name, value in host.items()
         if name in _PASSED_ON
-        or (name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET))
+        or (
+            name.startswith(_PREFIXES)
+            and not name.startswith(_OURS)
+            and not any(word in name.upper() for word in _SECRET)
+        )
     }
     return {"KERNEL_USERNAME": getpass.getuser(), **passed, **HASH_SEED}
 
