@@ -17,7 +17,6 @@ from browser.jupyter import Server, Tab, open_notebook, wait_for_kernel
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStop
 
-EACH = pytest.mark.parametrize("front", ["lab", "notebook"])
 # What one front end shows the other does, too: the gate looks at one.
 BOTH = pytest.mark.parametrize("front", ["lab", pytest.param("notebook", marks=pytest.mark.long)])
 LOAD = "%load_ext kernel_agent"
@@ -393,7 +392,7 @@ def payloads(folder: Path) -> str:
     return f"--data {folder}/payloads.json"
 
 
-@EACH
+@BOTH
 def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook(
     opened: Opened, front: str, tmp_path: Path
 ) -> None:

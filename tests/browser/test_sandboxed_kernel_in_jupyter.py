@@ -13,7 +13,6 @@ from browser.jupyter import Server, Tab, open_notebook
 from kernel_agent.cli.kernelspec import specification
 from kernel_agent.sandbox.chooser import choose
 
-EACH = pytest.mark.parametrize("front", ["lab", "notebook"])
 # What one front end shows the other does, too: the gate looks at one.
 BOTH = pytest.mark.parametrize("front", ["lab", pytest.param("notebook", marks=pytest.mark.long)])
 SCRIPT = """
@@ -105,7 +104,7 @@ def test_live_displays_are_what_the_installation_says_of_them(
     assert plain_kernels(server, 20) == 1
 
 
-@EACH
+@BOTH
 def test_no_display_of_a_cell_starts_a_kernel_outside(
     sandboxed: OpenCells, server: Server, front: str
 ) -> None:

@@ -521,6 +521,7 @@ async def test_the_report_is_a_notebook_whose_cells_give_what_it_shows(tmp_path)
     assert [row["success"]["value"] for row in table["arms"]] == pytest.approx([2 / 3, 1 / 3])
 
 
+@pytest.mark.long
 async def test_the_report_runs_again_and_shows_the_same(tmp_path):
     """A colleague runs all cells."""
     import nbclient

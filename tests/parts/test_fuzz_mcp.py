@@ -227,7 +227,9 @@ def _sent(tally: Path) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-@pytest.mark.parametrize(("how", "share"), [("made", 1), ("piped", 10)])
+@pytest.mark.parametrize(
+    ("how", "share"), [("made", 1), pytest.param("piped", 10, marks=pytest.mark.long)]
+)
 def test_changed_answers_of_a_server_neither_break_nor_fill_the_host(how: str, share: int) -> None:
     """In a process of its own, whose memory is compared with what the property allows."""
     count = examples(COUNT, least=200) // share

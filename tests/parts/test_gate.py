@@ -114,6 +114,7 @@ def test_a_picture_of_countless_parts_is_refused() -> None:
             decode(forged)
 
 
+@pytest.mark.long
 def test_a_large_table_of_objects_comes_back_as_a_small_one_does() -> None:
     """It is made a few rows at a time; the index and the types are those of the whole."""
     import datetime as dt

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from servers.openai_server import OpenAIServer, text
 from support.command import environment
 
@@ -93,6 +94,7 @@ def test_a_run_connects_to_its_endpoint_and_to_nothing_else(tmp_path: Path) -> N
     assert str(tmp_path) not in sent
 
 
+@pytest.mark.long
 def test_the_hook_sees_a_library_that_phones_home(tmp_path: Path) -> None:
     """The control: a tool's module connects elsewhere, and that is in the list."""
     (tmp_path / "home.py").write_text(

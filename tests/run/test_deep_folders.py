@@ -14,7 +14,7 @@ GOOD = "it ended as it should"
     "attack",
     [
         folders.folders_beside_the_sockets,
-        folders.folders_while_verified,
+        pytest.param(folders.folders_while_verified, marks=pytest.mark.long),
     ],
 )
 async def test_a_command_answers_and_leaves_nothing(

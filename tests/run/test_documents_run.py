@@ -173,6 +173,7 @@ def test_the_script_of_the_readme_answers(beside: Path, capsys: pytest.CaptureFi
     assert scope["run"].notebook.is_relative_to("runs")
 
 
+@pytest.mark.long
 def test_the_questions_of_the_notebook_s_lines_are_answered_without_a_model(beside: Path) -> None:
     """So that who pastes them without a key sees an answer."""
     questions = {re.sub(r"^%agent( -\w \w+| --data \S+)* ", "", line) for line in MAGICS}

@@ -73,6 +73,7 @@ def test_an_agent_works_step_by_step_and_a_table_is_its_answer(executor):
     assert "DataFrame 2" in agent.model.seen[1]
 
 
+@pytest.mark.long
 def test_pictures_and_arrays_of_the_caller_are_variables_in_the_kernel(executor):
     agent = agent_with(
         executor, "final_answer([photo.size, int(numbers.sum()), numbers.dtype.name])"
@@ -81,6 +82,7 @@ def test_pictures_and_arrays_of_the_caller_are_variables_in_the_kernel(executor)
     assert agent.run("Look", additional_args=variables) == [(4, 2), 6, "int16"]
 
 
+@pytest.mark.long
 def test_a_picture_can_be_the_answer_and_figures_are_kept(executor):
     executor("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()")
     assert executor.images[0].size[0] > 100
@@ -134,6 +136,7 @@ def test_a_lost_kernel_is_said_and_the_next_cell_has_tools_and_variables_again(e
     assert executor("len(lookup('EUR')), given").output == "(2, [1, 2])"
 
 
+@pytest.mark.long
 def test_what_fails_is_told_in_the_words_of_the_agent(executor):
     executor.send_tools({"numbers": lambda n: iter(range(n)), "lookup": Lookup()})
     with pytest.raises(CellFailed) as told:
@@ -145,6 +148,7 @@ def test_what_fails_is_told_in_the_words_of_the_agent(executor):
         executor.send_variables({"model": object()})
 
 
+@pytest.mark.long
 def test_the_tools_of_a_run_are_those_that_were_sent_last(executor):
     executor.send_tools({"old": lambda: 1, "both": lambda: 2})
     executor.send_tools({"both": lambda: 3, "new": lambda: 4})
@@ -153,6 +157,7 @@ def test_the_tools_of_a_run_are_those_that_were_sent_last(executor):
         executor("old()")
 
 
+@pytest.mark.long
 def test_a_tool_works_in_the_context_of_the_step_that_calls_it(executor):
     span = ContextVar("span", default="none")
     executor.send_tools({"current": span.get})
@@ -160,6 +165,7 @@ def test_a_tool_works_in_the_context_of_the_step_that_calls_it(executor):
     assert executor("current()").output == '"the step\'s"'
 
 
+@pytest.mark.long
 def test_what_is_displayed_is_in_the_logs_and_long_logs_say_that_they_were_cut():
     with KernelExecutor(max_logs=100) as executor:
         assert "2    b" in executor("import pandas as pd\ndisplay(pd.Series(list('aab')))").logs

@@ -14,7 +14,14 @@ from kernel_agent.kernel import KernelSession
 from kernel_agent.sandbox import chooser
 from kernel_agent.sandbox.environment import without_dots
 
-LEVELS = ("none", "bubblewrap", "namespaces", "landlock", "container", "gvisor")
+LEVELS = (
+    "none",
+    "bubblewrap",
+    *(
+        pytest.param(level, marks=pytest.mark.long)
+        for level in ("namespaces", "landlock", "container", "gvisor")
+    ),
+)
 
 
 @pytest.fixture(params=LEVELS)

@@ -61,6 +61,7 @@ def a_folder_and_the_kernelspec(tmp_path_factory):
     patch.undo()
 
 
+@pytest.mark.long  # the control
 class TestPlainKernel(ProtocolTests):
     __test__ = True
     kernel_name = "python3"

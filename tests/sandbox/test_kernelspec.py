@@ -274,6 +274,7 @@ with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
 """.replace("NAME", NAME)
 
 
+@pytest.mark.long
 def test_it_starts_in_the_forks_of_a_process_that_has_started_it(installed, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60,

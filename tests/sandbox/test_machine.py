@@ -290,6 +290,7 @@ def test_processes_are_limited(kernel):
 # --- hibernation ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_hibernated_kernel_goes_on_with_its_variables(kernel, tmp_path):
     """Twice; each of them ends in a way of its own (see below)."""
     folder = make_folder(tmp_path / "first")

@@ -17,6 +17,8 @@ from support.waiting import until
 from kernel_agent.sandbox.chooser import level_of, probe
 
 LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor")
+# What comes through at one level does at the others: the relay is the same.
+ONE_OF_THEM = (LEVELS[0], *(pytest.param(level, marks=pytest.mark.long) for level in LEVELS[1:]))
 SCRIPT = "<script>fetch('/api/kernels')</script>"
 
 
@@ -101,6 +103,7 @@ async def test_nothing_that_a_browser_would_run_comes_through(level: str, tmp_pa
         assert about["help_links"] == []
 
 
+@pytest.mark.parametrize("level", ONE_OF_THEM, indirect=True)
 async def test_text_tables_pictures_errors_and_questions_come_through(
     level: str, tmp_path: Path
 ) -> None:
@@ -299,6 +302,7 @@ async def test_a_flood_waits_for_its_reader_and_costs_no_memory(best: str, tmp_p
         assert memory_mb(relay_pid(app)) < 200
 
 
+@pytest.mark.long
 async def test_a_reader_that_does_not_read_takes_nothing_from_the_others(
     best: str, tmp_path: Path
 ) -> None:
