@@ -242,7 +242,7 @@ def _encode_record(value: Any, depth: int) -> Any:
 def _encode_numpy(value: Any, depth: int) -> Any:
     import numpy as np
 
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "OV" and not np.ma.isMA(value):
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "OTV" and not np.ma.isMA(value):
         array = np.ascontiguousarray(value).reshape(value.shape)
         return {
             "$": "array",
@@ -250,7 +250,7 @@ def _encode_numpy(value: Any, depth: int) -> Any:
             "shape": list(array.shape),
             "base64": _base64(array.tobytes()),
         }
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OT":
         return encode(value.tolist(), depth)
     if isinstance(value, np.generic) and value.dtype.kind in "biufUS":
         return encode(float(value) if value.dtype.char == "g" else value.item())

@@ -19,7 +19,7 @@ from kernel_agent.records import Decision, Json
 from kernel_agent.safe import NODE_BYTES, did_you_mean, is_quick, one_line, read_json
 from kernel_agent.tools.definition import Origin, Tool
 from kernel_agent.tools.recorded import keep_arguments, keep_result
-from kernel_agent.tools.secrets import without_secrets
+from kernel_agent.tools.secrets import json_text_without, without_secrets
 
 PREFIX = "kernel-agent/1 "
 MAX_CALLS = 1_000  # calls in one request
@@ -260,7 +260,7 @@ def write(made: Made, *, max_chars: int, kept_chars: int, secrets: Sequence[str]
             f"most {max_chars:,}; ask for less",
             kind="ValueError",
         )
-    made.result = without_secrets(text, secrets)
+    made.result = json_text_without(text, secrets)
     keep(made, kept_chars, secrets)
 
 
@@ -275,7 +275,7 @@ def json_without(made: Json, secrets: Sequence[str]) -> Json:
     if not secrets:
         return made
     text = json.dumps(made)
-    cut = without_secrets(text, secrets)
+    cut = json_text_without(text, secrets)
     return made if cut == text else json.loads(cut)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -114,3 +114,25 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
         for form in {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret)}:
             text = text.replace(form, CUT)
     return text
+
+
+def json_text_without(text: str, secrets: Sequence[str]) -> str:
+    """Return JSON as text with every secret cut from it; of a number with one a text is made.
+
+    Examples
+    --------
+    >>> json_text_without('{"pin": 1234567890, "of": "id 1234567890"}', ["1234567890"])
+    '{"pin": "[secret]", "of": "id [secret]"}'
+    """
+    if without_secrets(text, secrets) == text:
+        return text
+
+    def number(kind: type) -> Callable[[str], Any]:
+        def read(digits: str) -> Any:
+            told = f"{digits} {json.dumps(kind(digits))}"  # 1.2345678e7 is written as 12345678.0
+            return kind(digits) if without_secrets(told, secrets) == told else CUT
+
+        return read
+
+    whole = json.loads(text, parse_int=number(int), parse_float=number(float))
+    return without_secrets(json.dumps(whole), secrets)

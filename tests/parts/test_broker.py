@@ -208,6 +208,22 @@ async def test_no_part_of_a_secret_is_left_where_a_text_is_shortened() -> None:
     assert "abcd" not in json.dumps(to_json(broker.take_calls()))
 
 
+@pytest.mark.parametrize("given", [12345678, -123456789.5, 1.2345678e7, {"n": [12345678, "a"]}])
+async def test_a_number_that_holds_a_secret_is_cut_and_the_call_is_answered(given: Any) -> None:
+    @tool
+    def gives() -> Any:
+        """Give it."""
+        return given
+
+    broker = Broker([gives], secrets=["12345678"])
+    told = await one(broker, call("gives"))
+    assert told["ok"]
+    [traced] = broker.take_calls()
+    for seen in (told["value"], traced.result):
+        assert "[secret]" in json.dumps(seen)
+        assert "12345678" not in json.dumps(seen)
+
+
 # --- hostile requests ----------------------------------------------------------------------------
 
 

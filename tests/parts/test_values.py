@@ -187,6 +187,7 @@ def test_records_go_as_the_plain_values_that_they_hold():
         ({"a": 1}.values(), [1]),
         (deque([1, 2]), [1, 2]),
         (np.array(["a", None], dtype=object), ["a", None]),
+        (np.array(["a", "bc"], dtype="T"), ["a", "bc"]),
         (pd.Index(["a", "b"]), ["a", "b"]),
         (pd.Series(["b", "a", "b"]).unique(), ["b", "a"]),
         (pd.Categorical(["x"]), ["x"]),
