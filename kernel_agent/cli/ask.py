@@ -61,7 +61,7 @@ WELCOME = (
     "  undo 3: the join was wrong takes three steps, and says why"
 )
 PROMPT = "\nQuestion> "
-STARTING = "starting the sandboxed kernel"
+STARTING = "starting the kernel"
 
 Cells = Sequence[FixedCell]
 

@@ -95,7 +95,10 @@ def _statement(*, confined: bool, live: bool) -> str:
             "Its cells have all of your rights: nothing that they display could add to those, and "
             "it is passed on as it is."
         )
-    reach = "Its cells may use the folder of their notebook, and nothing else of yours."
+    reach = (
+        "Of your files, its cells may write those in the folder of their notebook, and read those "
+        "and the Python environment."
+    )
     if live:
         return (
             f"{reach} But JupyterLab and Notebook run HTML and JavaScript that a cell displays, "

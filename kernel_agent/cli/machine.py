@@ -40,7 +40,8 @@ def install(
 ) -> None:
     """Install the kernel 'Python (sandboxed)' for every Jupyter application.
 
-    Its cells may read and write the folder that their notebook is in, and nothing else of yours.
+    Of your files, its cells may write those in the folder of their notebook, and read those and the
+    Python environment.
     Text, pictures and tables that they display are shown; HTML, JavaScript and widgets are not.
     """
     from kernel_agent.cli.kernelspec import install as install_spec
