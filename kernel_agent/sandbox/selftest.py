@@ -70,7 +70,7 @@ class Plant:
             "host": [os.getpid(), reaper.born(os.getpid())],
             "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
             "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var",
-                           *home_to_try(Path("~").expanduser(), own_memory=mounts is not None),
+                           *home_to_try(Path("~").expanduser(), own_memory=level.hides_paths),
                            str(grant.python.parent), str(grant.code)],
             "protected": [str(path) for path in grant.protected if path.exists()],
             "hidden": [str(path) for path in grant.hidden if path.is_file()],

@@ -126,6 +126,17 @@ async def test_the_kernel_of_root_is_not_root(level: str, kernel: KernelSession)
     assert effective == uid
 
 
+async def test_a_home_below_the_temporary_files_is_no_place_of_the_host(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written at its path inside lies in memory of the kernel's own."""
+    require(level)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    async with KernelSession(cwd=tmp_path / "work", sandbox=level) as kernel:
+        assert (await kernel.execute("1")).ok
+
+
 async def test_pandas_and_matplotlib_work(level: str, kernel: KernelSession) -> None:
     result = await kernel.execute(
         "import pandas as pd, matplotlib.pyplot as plt\n"
