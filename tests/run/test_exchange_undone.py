@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,9 @@ async def test_an_undo_leaves_files_that_no_cell_has_made(tmp_path: Path) -> Non
     """What is put before the first step is of no step, and so is a file of the person's."""
     session = make(["print(open('mine.txt').read())", "y = 1"], tmp_path / "s")
     async with session:
-        await session.put({"rows": [1]})
         (tmp_path / "s" / "mine.txt").write_text("hello")
+        await asyncio.sleep(0.05)  # a moment: the system's clock for files ticks
+        await session.put({"rows": [1]})
         await session.run("First", budget=ONE)
         await session.run("Second", budget=ONE)
         undone = await session.undo()
