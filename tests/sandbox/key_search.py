@@ -184,7 +184,6 @@ def own_objects():
     """Names, frames and whatever the collector knows, as Python sees it."""
     search.look("os.environ", repr(dict(os.environ)))
     search.look("sys", repr([sys.argv, sys.orig_argv, sys._xoptions, sys.path, sys.flags]))
-    gc.unfreeze()  # what was imported counts as known again
     known = [o for o in gc.get_objects() if not isinstance(o, types.ModuleType)]
     texts = {
         id(one): one.encode("utf-8", "replace") if isinstance(one, str) else one
@@ -209,8 +208,10 @@ def own_objects():
         search.attempt("configuration", lambda: repr(shell.config))
 
 
+gc.unfreeze()  # what was imported counts as known again
 timed(own_memory)
-timed(own_objects)
+if TOLD["objects"]:
+    timed(own_objects)
 
 # %% Every process that can be seen, and those that were named
 KINDS = ("environ", "cmdline", "comm", "status", "stack", "wchan", "limits", "mountinfo", "cgroup")

@@ -299,6 +299,8 @@ def a_host_full_of_keys(
                 "variables": list(ENVIRONMENT),
                 "planted_at": time.time(),
                 "manners": level == "none",
+                # They lie in the memory that is searched; a machine's processor is emulated.
+                "objects": level != "microvm",
                 "package_seconds": examples(5, least=1),
             }
             host = Host(keys, root, told)
