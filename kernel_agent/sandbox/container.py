@@ -187,6 +187,7 @@ def podman_command(
         "--root", str(state / "root"), "--runroot", str(state / "run"),
         "--tmpdir", str(state / "tmp"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs",
         "--events-backend", "none", "--log-level", "error", "--runtime", engine.runtime,
+        "--runtime-flag", f"root={state / 'runtime'}",  # root's would lie in /run, and stay there
         "run", "--rm", "--name", name, "--hostname", "sandbox", "--no-hosts", "--passwd=false",
         "--network", "none", "--ipc", "none", "--cap-drop", "all",
         "--security-opt", "no-new-privileges", "--security-opt", f"mask={':'.join(MACHINE)}",

@@ -33,7 +33,7 @@ LEVEL = Level(
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "KERNEL_USERNAME")
 _PREFIXES = ("GP_", "KERNEL_")
 _OURS = "KERNEL_AGENT_"  # settings of this program: the address of a database is one
-_SECRET = ("PWD", "PASS", "TOKEN", "SECRET", "CREDENTIAL", "_KEY")
+_SECRET = ("PWD", "PASS", "TOKEN", "SECRET", "CREDENTIAL", "KEY", "_AUTH")
 
 
 def remote_environment(host: Mapping[str, str]) -> dict[str, str]:

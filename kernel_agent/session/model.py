@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernel_agent.models import Prices
 
 BARE_BYTES = 1 << 14  # of a table that is looked at for rows
+KINDS_OF_PRICE = ("prompt", "completion", "cached")  # in a table of prices
 UNCONFIGURED = (
     "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
     "OPENAI_API_KEY (or --base-url) and --model NAME."
@@ -219,6 +220,9 @@ def _prices(config: Config, name: str) -> Prices | None:
                 "completion, in US dollars per million tokens"
             )
         return None
+    for kind in price.keys() - set(KINDS_OF_PRICE):
+        hint = did_you_mean(kind, KINDS_OF_PRICE)
+        raise UsageError(f"the prices of {name} have no {kind!r}.{hint}")
     try:
         return Prices(
             prompt_per_million=price["prompt"],

@@ -127,6 +127,15 @@ def test_a_cost_limit_needs_prices(tmp_path):
     assert "prices" in done.stderr
 
 
+def test_a_slip_in_a_table_of_prices_is_named(tmp_path):
+    prices = "{ some-model = { prompt = 1, completion = 2, cachd = 0.1 } }"
+    with OpenAIServer([FIRST]) as server:
+        done = ask(tmp_path, server.url, "--quiet", KERNEL_AGENT_PRICES=prices)
+        assert not server.requests
+    assert done.returncode == 2
+    assert "the prices of some-model have no 'cachd'. Did you mean cached?" in done.stderr
+
+
 def test_a_reply_of_ten_megabytes_is_no_end(tmp_path):
     """It cannot be read as an action, is asked for again, and the run goes on."""
     with OpenAIServer([FAULTS["long"](), FIRST, LAST]) as server:

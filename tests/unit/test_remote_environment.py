@@ -21,7 +21,15 @@ def test_no_setting_of_this_program_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["GP_REMOTE_PWD", "KERNEL_PASS", "KERNEL_API_KEY", "GP_TOKEN", "KERNEL_CREDENTIALS"]
+    "name",
+    [
+        "GP_REMOTE_PWD",
+        "KERNEL_PASS",
+        "KERNEL_APIKEY",
+        "KERNEL_AUTH",
+        "GP_TOKEN",
+        "KERNEL_CREDENTIALS",
+    ],
 )
 def test_what_sounds_secret_is_not(name: str) -> None:
     assert name not in remote_environment({name: "s3cret"})
