@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kernel_agent.cli import data, evaluate, machine, past, run
 from kernel_agent.cli.options import command
@@ -27,8 +30,35 @@ DEBUG = "KERNEL_AGENT_DEBUG"
 UNEXPECTED = 1  # the exit code of an error that should not have happened
 STOPPED = 130
 
+
+class Stopped(Exception):
+    """Ctrl-C, where no run was under way that it could stop."""
+
+
+class Stoppable(TyperGroup):
+    """The command with its commands: Ctrl-C passes through the parser, which would say nothing."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line."""
+        with _stopped():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # as in slips.py
+        """Run a command."""
+        with _stopped():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _stopped() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Stopped from stop
+
+
 # Plain help texts: drawing boxes around them would double the time of --help.
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, cls=Stoppable)
 
 
 @app.callback(
@@ -114,7 +144,7 @@ def _explain(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, KernelAgentError):
         return _fail(name_option(str(error)), error.exit_code)
-    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+    if isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
         return _fail("stopped", STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else UNEXPECTED

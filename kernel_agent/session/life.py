@@ -284,7 +284,10 @@ class Life(Synchronous):
         """
         if not self._closed:
             self._closed = True
-            await self._closing.close()
+            if self._runner is None:  # it has not started: nothing of it is left
+                await self._closing.abandon()
+            else:
+                await self._closing.close()
 
     def _get_runner(self) -> Runner:
         if self._runner is None or self._closed:

@@ -8,6 +8,7 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -641,3 +642,17 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(folder):
         assert done.returncode == 1
         assert "unexpected ZeroDivisionError" in done.stderr.splitlines()[-1]
         assert ("Traceback" in done.stderr) is traceback
+
+
+def test_ctrl_c_while_a_session_starts_is_one_line_and_leaves_no_folder(folder):
+    """Here it waits for an endpoint that says nothing, and is asked for the format."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"--base-url=http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        asked = ["run", "x", "--data=sales.csv", "--out=out", "--model=some", address, *PURE]
+        with start(folder, *asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+            wait_until(lambda: (folder / "out" / "data" / "sales.csv").exists())
+            running.send_signal(signal.SIGINT)
+            _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert told.splitlines()[-1] == "kernel-agent: stopped"
+    assert not (folder / "out").exists()
