@@ -650,7 +650,7 @@ def test_ctrl_c_while_a_session_starts_is_one_line_and_leaves_no_folder(folder):
         address = f"--base-url=http://127.0.0.1:{silent.getsockname()[1]}/v1"
         asked = ["run", "x", "--data=sales.csv", "--out=out", "--model=some", address, *PURE]
         with start(folder, *asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
-            wait_until(lambda: (folder / "out" / "data" / "sales.csv").exists())
+            wait_until((folder / "out" / "data" / "sales.csv").exists)
             running.send_signal(signal.SIGINT)
             _, told = running.communicate(timeout=60)
     assert running.returncode == 130
