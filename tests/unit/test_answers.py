@@ -94,6 +94,36 @@ def test_a_small_table_is_whole_and_its_text_says_no_size() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        ([1200, None, 3], ["1,200", "—", "3"]),
+        ([2024, None, 2025], ["2024", "—", "2025"]),
+        ([1000.0, 2.378], ["1,000.00", "2.38"]),
+        ([999.0, 0.012345], ["999.0000", "0.0123"]),
+        ([0.00123456, 0.0005], ["0.001235", "0.000500"]),
+        (["2025-01-01T00:00:00", None, "2025-01-02 00:00"], ["2025-01-01", "—", "2025-01-02"]),
+        (["2025-01-01T00:00", "2025-01-02 08:30"], ["2025-01-01 00:00", "2025-01-02 08:30"]),
+    ],
+)
+def test_the_cells_of_a_column_have_one_form(column: list[Any], texts: list[str]) -> None:
+    value = [{"a": cell} for cell in column]
+    worded = word_answer(Answer(text="", value=value, kind="DataFrame"))
+    assert [cell for [cell] in worded.rows] == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([["a", ["b", ["c"]]]], "a · b, c"),
+        ([["a", ["b", ["c", ["d"]]]]], "a · b · c, …"),
+        ({"n": [1, ["a", ["b"]]]}, "n  1 · a, b"),
+    ],
+)
+def test_lists_within_lists_are_said_down_to_the_third(value: Any, said: str) -> None:
+    assert words(value) == said
+
+
 def test_a_dict_that_only_looks_shortened_is_a_dict() -> None:
     worded = word_answer(Answer(text="", value={"type": 1, "length": 2, "first": 3}, kind="dict"))
     assert [name for name, _ in worded.rows] == ["type", "length", "first"]

@@ -209,6 +209,8 @@ def test_each_run_has_its_own_folder() -> None:
          {"text/plain": "1", "text/html": "<table><td>2"}, DIFFERENT),
         ({"application/json": {"a": 1, "b": 2}}, {"application/json": {"b": 2, "a": 1}}, SAME),
         ({"application/json": {"a": 1}}, {"application/json": {"a": 2}}, DIFFERENT),
+        ({"text/plain": "Wall time: 5 ms\n1"}, {"text/plain": "Wall time: 9 ms\n1"}, VOLATILE),
+        ({"text/plain": """{"it's", 1}"""}, {"text/plain": """{1, "it's"}"""}, VOLATILE),
         ({"image/png": picture()}, {"image/png": picture() + "\n"}, SAME),
         ({"image/png": picture()}, {"image/png": picture(compress_level=0)}, SAME),
         ({"image/png": picture()}, {"image/png": picture(101)}, VOLATILE),

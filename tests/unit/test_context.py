@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kernel_agent.agent.context import KEEP_STEPS, Context
-from kernel_agent.agent.measure import PICTURE_TOKENS
+from kernel_agent.agent.measure import CALIBRATE_FROM, PICTURE_TOKENS, Measure, Size
 from kernel_agent.agent.observation import observe
 from kernel_agent.agent.task import COMPUTE, task_text
 from kernel_agent.formats import get_format
@@ -223,6 +223,19 @@ def test_when_masking_is_not_enough_the_oldest_steps_become_a_summary() -> None:
     assert [m.role for m in history.messages()[:3]] == ["system", "user", "assistant"]
 
 
+def test_only_as_many_steps_become_a_summary_as_have_to() -> None:
+    """Down to about half of the allowance."""
+    history, number = context(max_tokens=3_000), 0
+    while history.tokens <= 3_000:
+        number += 1
+        history.add(step(number, thought="why " * 30))
+    planned = history.relief()
+    assert planned is not None
+    assert planned.kind == "summarised"
+    assert number / 2 < planned.last < number * 3 / 4
+    assert 1_350 < planned.tokens_after < 1_650
+
+
 def test_the_summary_can_be_anothers() -> None:
     """What relief() writes by rules may be replaced before it is added."""
     history = context(max_tokens=2_000)
@@ -358,6 +371,16 @@ def test_the_endpoints_count_corrects_ours() -> None:
     assert history.tokens == before
     history.calibrate(Usage(prompt_tokens=9 * before, calls=1, estimated=True))
     assert history.tokens == before
+
+
+def test_a_count_of_a_short_conversation_corrects_nothing() -> None:
+    """What an endpoint adds to every request would weigh too much in it."""
+    ratios = []
+    for short in (1, 0):
+        measure = Measure()
+        measure.correct(Size(text=CALIBRATE_FROM - short), 2 * CALIBRATE_FROM)
+        ratios.append(measure.ratio)
+    assert ratios == [1, 2]
 
 
 PICTURE = Image(media_type="image/png", data="aGk=", width=1, height=1)

@@ -161,6 +161,17 @@ def test_many_arguments_are_cut_shorter_so_that_the_question_stays_in_sight():
     assert is_cut(question)
 
 
+def test_arguments_beyond_forty_are_counted_and_can_be_seen_whole():
+    for count, more in ((40, []), (43, ["    … 3 more arguments"])):
+        arguments = {f"a{number}": number for number in range(count)}
+        question = Question(
+            kind="call", number=1, reason="r", code="", name="f", arguments=arguments
+        )
+        assert question_text(question).split("\n")[41:-1] == more
+        assert "\n    a39=39,\n" in question_text(question)
+        assert f"\n    a{count - 1}={count - 1},\n)" in question_text(question, whole=True)
+
+
 def test_a_cell_that_the_question_leaves_in_sight_is_not_said_to_be_long():
     """Thirty lines, of up to two hundred characters."""
     assert cell_length("\n".join(["a"] * 30)) == ""

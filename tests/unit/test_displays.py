@@ -85,6 +85,21 @@ def test_text_up_to_the_bound_may_still_be_changed(monkeypatch: pytest.MonkeyPat
     assert shown(whole, cell(("update_display_data", "b", "k"))) == [["b"], []]
 
 
+@pytest.mark.parametrize(("most", "changed"), [(100, True), (99, False)])
+def test_what_is_no_text_counts_as_a_hundred_characters(
+    most: int, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(displays, "MAX_CHARS", most)
+    first = {
+        "output_type": "display_data", "data": {"application/json": {"a": 1}},
+        "metadata": displays.add_sign({}, displays.SHOWN, "k"),
+    }  # fmt: skip
+    kept = Displays()
+    kept.take(1, [first])
+    kept.take(2, cell(("update_display_data", "b", "k")))
+    assert bool(kept.changed) is changed
+
+
 def test_of_one_display_in_many_places_a_bounded_number_is_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

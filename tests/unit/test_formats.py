@@ -17,7 +17,8 @@ from support.replies import outcome
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import format_names, get_format, parse
-from kernel_agent.formats.reading.source import compile_error
+from kernel_agent.formats.reading.objects import in_python
+from kernel_agent.formats.reading.source import MAX_CODE_CHARS, Trials, compile_error
 from kernel_agent.records.action import Call, Calls, Code, Final
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall
@@ -43,6 +44,14 @@ def test_an_unknown_format_lists_the_known_ones():
     """A typing error is answered with the names that exist."""
     with pytest.raises(UsageError, match=", ".join(format_names())):
         parse("x", format="yaml")
+
+
+def test_an_unknown_format_is_taken_for_one_known_one_at_most():
+    """Also where two are near."""
+    for name, meant in (("jsn", ["json"]), ("autool", ["tool"]), ("yaml", [])):
+        with pytest.raises(UsageError) as raised:
+            parse("x", format=name)
+        assert re.findall(r"Did you mean (\w+)\?", str(raised.value)) == meant
 
 
 def test_importing_the_formats_loads_nothing_heavy():
@@ -310,3 +319,20 @@ def test_a_source_of_blank_lines_is_read_in_no_time() -> None:
     began = time.process_time()
     assert compile_error("x = (\n" + "\n" * 100_000)
     assert time.process_time() - began < 5
+
+
+def test_guesses_together_cost_no_more_than_two_of_the_longest_cells() -> None:
+    trials = Trials()
+    longest = "#" * MAX_CODE_CHARS
+    assert not trials.affords(MAX_CODE_CHARS + 1)
+    for _ in range(2):
+        assert trials.affords(len(longest))
+        trials.compiles(longest)
+    assert not trials.affords(1)
+
+
+def test_a_literal_is_read_up_to_the_length_of_the_longest_cell() -> None:
+    longest = repr("a" * (MAX_CODE_CHARS - 2))
+    assert in_python(longest) == longest[1:-1]
+    with pytest.raises(ValueError, match="too long"):
+        in_python(f"{longest} ")

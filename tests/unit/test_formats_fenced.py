@@ -8,6 +8,7 @@ import pytest
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import parse
+from kernel_agent.formats.reading.source import compile_error
 from kernel_agent.records.conversation import Reply, ToolCall
 
 
@@ -434,6 +435,17 @@ def test_source_that_breaks_the_compiler_is_a_syntax_error(code):
     assert len(raised.value.feedback) < 1000
 
 
+@pytest.mark.parametrize(
+    "code", ["-" * 200_000 + "1", "x" + ".a" * 20_000], ids=["memory", "recursion"]
+)
+def test_what_the_compiler_raised_is_told_in_its_words_and_if_it_has_none_in_ours(code):
+    error = compile_error(code)
+    why = str(error) or "the compiler gave up on this source"
+    with pytest.raises(FormatError) as raised:
+        parse(f"```python\n{code}\n```")
+    assert f"{type(error).__name__}: {why}" in raised.value.feedback
+
+
 def test_a_broken_last_block_is_no_reason_to_run_an_earlier_one():
     """The correction was meant to replace the draft."""
     assert kind("```python\na()\n```\nBetter:\n```python\nb(\n```") == "syntax"
@@ -513,6 +525,7 @@ LOAD = "import pandas as pd\ndf = pd.read_csv('a.csv')"
         ((LOAD, "print(len(other))"), 1),
         (("x = 1", "x = 2\nprint(x)"), 1),
         (("print = 1", "len([1])"), 1),
+        (("n = 1", "def two():\n    n = 2\n    return n\nprint(two())"), 1),  # its own n
     ],
 )
 def test_fences_run_together_where_the_last_needs_the_earlier_ones(sources, run):

@@ -138,6 +138,9 @@ def test_several_calls_are_one_cell_in_their_order():
     assert source(native('{"code": "x = 1"}', '{"code": "f(x)"}')) == "x = 1\n\nf(x)"
     assert source(native('{"code": "f()"}', '{"code": "f()"}')) == "f()"
     assert source(native('{"code": "f()"}', '{"code": "g()"}')) == "display(f())\n\ng()"
+    assert source(native('{"code": "x = 1\\nx + 1  # two"}', '{"code": "g()"}')) == (
+        "x = 1\ndisplay(x + 1)  # two\n\ng()"
+    )
     assert source(native('{"code": "f()"}', "")) == "f()"
     assert kind(native('{"code": "f()"}', '{"code": "%%time\\ng()"}')) == "syntax"
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from kernel_agent.agent.observation import NOTHING, VALUE_MIME, observe
+from kernel_agent.agent.observation import NOTHING, VALUE_MIME, name_left_out, observe
 from kernel_agent.notebook.tracebacks import cut_native, cut_traceback
+from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, OutputDict
 
 
@@ -130,6 +131,7 @@ def test_a_display_is_shown_by_its_best_text(data: dict[str, Any], text: str) ->
             {"kind": "ndarray", "shape": [3, 4], "dtypes": [["", "int64"]], "preview": "array"},
             "ndarray: shape 3 x 4\nint64\narray",
         ),
+        ({**TABLE, "shape": [0, 3]}, "DataFrame: 0 rows x 3 columns\n"),
     ],
 )
 def test_a_table_is_shown_as_shape_types_and_preview(value: Any, first_lines: str) -> None:
@@ -392,6 +394,25 @@ def test_an_unusual_ending_is_said_first(status: Any, error: Any, first: str) ->
     lines = observe(result, step=1).text.split("\n")
     assert lines[0].startswith(first)
     assert lines[1] == "so far"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (0, ": those after the one that failed did not run."),
+        (1, ": call 1 failed, so calls 2 to 4 did not run."),
+        (4, ": call 2 failed, so calls 3 to 4 did not run."),
+        (6, ": call 3 failed, so call 4 did not run."),
+        (7, ""),
+    ],
+)
+def test_the_calls_after_the_one_that_failed_are_named(line: int, what: str) -> None:
+    """They are joined into one cell; the traceback says which line of it failed."""
+    traceback = (f"Cell In[3], line {line}\n",) if line else ()
+    error = CellError(ename="KeyError", evalue="'a'", traceback=traceback)
+    action = Code(source="f()\n" * 7, starts=(1, 3, 5, 7))
+    told = name_left_out(action, CellResult(status="error", error=error))
+    assert told == (f"Your reply had 4 calls, which run as one cell{what}" if what else "")
 
 
 @pytest.mark.parametrize("status", ["timeout", "interrupted"])

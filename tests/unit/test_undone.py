@@ -14,10 +14,11 @@ from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Observation, Variable
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.reading import standing_steps, undone_steps
+from kernel_agent.records.reading import standing_steps, undone_given, undone_steps
 from kernel_agent.records.story import Story
 from kernel_agent.records.trace import (
     Condensation,
+    Given,
     Record,
     RunStart,
     RunStop,
@@ -139,6 +140,20 @@ def test_a_step_that_is_undone_twice_is_told_of_once() -> None:
     told = said(conversation([*TWO_RUNS, *again, Undone(run_id="c", first=5, last=5)]))
     assert told.count("undone by the user") == 1
     assert "too slow" not in told
+
+
+def test_variables_put_after_an_undone_step_go_with_it_and_those_put_before_it_stay() -> None:
+    put = (Given(name="x", type="int"),)
+    records: list[Record] = [
+        start("a", given=put), step("a", 1), stop("a"),
+        start("b", given=put), step("b", 2), stop("b"),
+        start("c", given=put), step("c", 3), stop("c"),
+    ]  # fmt: skip
+    gone = {
+        first: undone_given([*records, Undone(run_id="c", first=first, last=3)])
+        for first in (1, 2, 3)
+    }
+    assert gone == {1: {"b", "c"}, 2: {"c"}, 3: set()}
 
 
 @st.composite

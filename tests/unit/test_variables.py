@@ -33,6 +33,11 @@ def test_a_report_is_read() -> None:
     )
 
 
+def test_what_a_report_leaves_out_is_counted_below_a_billion() -> None:
+    for more, counted in ((10**9 - 1, 10**9 - 1), (10**9, 0), (0, 0), (-1, 0), (True, 0)):
+        assert read_changes({"more": more}) == Changes(more=counted)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -153,6 +158,10 @@ def test_a_variable_that_was_changed_and_then_removed_is_removed() -> None:
         Changes(added=(var("new"),), changed=(var("old"),)), Changes(removed=("new", "old"))
     )
     assert both == Changes(removed=("old",))
+
+
+def test_what_two_reports_left_out_is_counted_together() -> None:
+    assert merge(Changes(more=5), Changes(more=3)) == Changes(more=8)
 
 
 def test_a_new_kernel_has_nothing_of_before() -> None:
