@@ -106,7 +106,9 @@ async def test_an_unreadable_reply_is_asked_for_again_without_spending_a_step() 
     feedback = bench.asked[1][-1]
     assert feedback.role == "user"
     assert feedback.content == bench.steps[0].retries[0].feedback
-    assert any(isinstance(e, Notice) for e in bench.events)
+    [notice] = [event for event in bench.events if isinstance(event, Notice)]
+    assert notice.text.startswith("The reply could not be read (")
+    assert notice.text.endswith("); asking again.")
 
 
 async def test_what_was_unreadable_does_not_enter_the_history() -> None:

@@ -84,6 +84,26 @@ def test_a_table_is_said_with_its_first_rows_and_its_real_size() -> None:
     assert worded.text.endswith(f"\n({worded.size})")
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "shape", "size"),
+    [
+        (1, 2, (), "1 row, 2 columns"),
+        (1, 2, (1, 2), "1 row, 2 columns"),
+        (2, 1, (2,), "2 rows, 1 column"),
+        (2, 3, (2, 9), "2 rows, 9 columns; the first 3 columns shown"),
+        (2, 60, (), "2 rows, 60 columns; the first 50 columns shown"),
+        (30, 60, (30, 60), "30 rows, 60 columns; the first 20 rows and 50 columns shown"),
+        (30, 2, (30, 2), "30 rows, 2 columns; the first 20 shown"),
+    ],
+)
+def test_rows_of_single_values_are_a_table_with_its_real_size(
+    rows: int, columns: int, shape: tuple[int, ...], size: str
+) -> None:
+    """Whether or not the kernel has said its shape, and also where it has one row only."""
+    worded = word_answer(Answer(text="", value=[[0] * columns] * rows, kind="ndarray", shape=shape))
+    assert (worded.kind, worded.size) == ("table", size)
+
+
 def test_a_small_table_is_whole_and_its_text_says_no_size() -> None:
     worded = word_answer(Answer(text="", value=RECORDS[:2], kind="DataFrame"))
     assert worded.size == "2 rows, 3 columns"

@@ -622,6 +622,16 @@ def test_the_newest_observation_keeps_its_ordinary_room() -> None:
     assert history.tokens <= history.max_tokens
 
 
+def test_where_only_the_newest_observation_is_long_only_that_is_cut() -> None:
+    """To its ordinary room, however much code and thought stand beside it."""
+    history = context(max_tokens=2_000)
+    for number, text in enumerate(("seen", "seen", "z" * 4000), start=1):
+        history.add(step(number, text=text, thought="why " * 300))
+    [done] = relieve(history)
+    assert (done.kind, done.first, done.last) == ("shortened", 3, 3)
+    assert done.max_chars == history.observation_chars
+
+
 def test_what_is_cut_keeps_as_much_as_half_of_the_allowance_holds() -> None:
     """Shared out evenly, whatever else stands in the conversation."""
     history = context(max_tokens=6_000)
@@ -795,6 +805,25 @@ def test_only_what_leaves_is_asked_to_be_summarised() -> None:
     assert [r.number for r in leaving if isinstance(r, Step)] == [1, 2, 3, 4]
     assert START not in leaving
     assert history.leaving(0) == []
+
+
+def test_the_end_of_a_run_leaves_with_its_last_step_and_the_next_task_stays() -> None:
+    """A task that stands before a summary already only leaves when the next one does."""
+    history = filled_with(1)
+    one, two, three = (step(number) for number in (1, 2, 3))
+    ended = RunStop(run_id="r", status=ExitStatus.ANSWERED)
+    assert history.leaving(1) == [one]
+    history.add(Condensation(run_id="r", kind="summarised", first=1, last=1, text="All is well."))
+    then = RunStart(run_id="s", task="And then?", time="", model="m", format="fenced", sandbox={},
+                    budget={})  # fmt: skip
+    for record in (two, ended, then, three):
+        history.add(record)
+    assert history.leaving(2) == [two, ended]
+    assert history.leaving(3) == [START, two, ended, three]
+    history.add(Condensation(run_id="s", kind="summarised", first=2, last=2, text="It still is."))
+    head, task = history.messages()[1:3]
+    assert head.content.startswith("<task>\nWhy?\n</task>")
+    assert task.content == "<task>\nAnd then?\n</task>"
 
 
 def test_what_the_user_put_into_the_kernel_is_told_with_the_task() -> None:

@@ -18,7 +18,13 @@ from support.replies import outcome
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import format_names, get_format, parse
 from kernel_agent.formats.reading.objects import in_python
-from kernel_agent.formats.reading.source import MAX_CODE_CHARS, Trials, compile_error
+from kernel_agent.formats.reading.source import (
+    MAX_CODE_CHARS,
+    Trials,
+    compile_error,
+    is_evidently_code,
+    makes_a_call,
+)
 from kernel_agent.records.action import Call, Calls, Code, Final
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall
@@ -336,3 +342,24 @@ def test_a_literal_is_read_up_to_the_length_of_the_longest_cell() -> None:
     assert in_python(longest) == longest[1:-1]
     with pytest.raises(ValueError, match="too long"):
         in_python(f"{longest} ")
+
+
+@pytest.mark.parametrize(("chars", "is_read"), [(60_000, True), (99_000, True), (101_000, False)])
+def test_a_cell_with_a_magic_is_read_up_to_100_000_characters(chars, is_read) -> None:
+    """IPython's transformer reads the cell again for each magic."""
+    source = f"%pip list\nx = '{'a' * (chars - 20)}'"
+    assert (compile_error(source) is None) is is_read
+
+
+def test_code_that_no_cell_can_run_calls_nothing() -> None:
+    """Also where its tree could be had."""
+    assert makes_a_call("f(x)")
+    assert not makes_a_call("return f(x)")
+    assert not is_evidently_code("x = f(x)\nreturn x")
+
+
+def test_after_its_allowance_no_guess_compiles() -> None:
+    trials = Trials()
+    assert all(trials.compiles("x = 1") for _ in range(200))
+    assert not trials.compiles("x = 1")
+    assert not Trials().compiles("x = 1\n" * 100_000)

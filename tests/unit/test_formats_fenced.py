@@ -238,6 +238,18 @@ def test_reasoning_in_the_marks_of_any_family_is_hidden_in_every_format(
         assert "bad" not in action.thought
 
 
+@pytest.mark.parametrize("name", ["fenced", "envelope", "tool", "json"])
+@pytest.mark.parametrize("tag", ["</code>", "</execute>", "</thought>", "</tool_call>", "<think>"])
+def test_only_its_own_end_ends_reasoning(tag, name):
+    """Any other tag in it is spoken about; what follows it is a draft, whole or cut short."""
+    for draft in ('{"thought": "", "code": "bad()"}', '{"thought": "", "code": "bad('):
+        text = f"<think>Perhaps {tag} and then\n{draft}"
+        assert kind(text, name) == "missing"
+        if name != "json":
+            good = "```python\ngood()\n```"
+            assert parse(f"{text}\nor not.</think>\n{good}", name).source == "good()"
+
+
 @pytest.mark.parametrize("name", ["fenced", "envelope", "tool"])
 def test_a_call_written_as_tags_hides_what_its_code_holds(name):
     """A fence or an object in a string of the code is no action."""
@@ -277,6 +289,17 @@ def test_a_reply_of_reasoning_only_has_no_action(text):
 def test_delimiters_inside_of_literals_cut_nothing(code, opening, closing):
     """The code that was written is the code that is run."""
     assert parse(f"Go.\n{opening}\n{code}\n{closing}\nDone.").source == code.strip()
+
+
+@pytest.mark.parametrize(("fences", "is_read"), [(7, True), (8, False)])
+def test_of_a_block_eight_ends_are_tried(fences, is_read):
+    """So that a reply of fences alone costs no more than others."""
+    code = 's = """' + "\n```" * fences + '\n"""'
+    text = f"Go.\n```python\n{code}\n```\nDone."
+    if is_read:
+        assert parse(text).source == code
+    else:
+        assert kind(text) == "syntax"
 
 
 # --- truncated -----------------------------------------------------------------------------
@@ -346,6 +369,7 @@ def test_an_open_block_is_read_when_the_model_stopped_by_itself():
         "\nThis code computes the mean of x.\n",
         "\nLet's look at the result of it now.",
         "\nNow we wait.\n",
+        "\nA table of means follows.\n",
         "<thought>done</thought>",
         "<solution>3</solution>",
         "Observation:\n3\n",

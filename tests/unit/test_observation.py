@@ -435,6 +435,50 @@ def test_long_text_keeps_both_ends_and_says_where_the_rest_is() -> None:
     assert "characters left out; outputs[7] holds the full text …\n" in found.text
 
 
+def test_what_is_a_fifth_too_long_stays_whole_and_what_is_longer_does_not() -> None:
+    """Several outputs as well as one, with the line ends between them."""
+    for size in (597, 598):
+        text = seen(stream("x" * size), shown({"text/plain": "y" * size}), max_chars=1000)
+        assert (text == "x" * size + "\n" + "y" * size) is (size == 597)
+    for size in (1195, 1196):
+        assert (seen(stream("x" * size), max_chars=1000) == "x" * size) is (size == 1195)
+
+
+def test_of_very_many_outputs_as_many_are_shown_as_have_room_to_say_something() -> None:
+    outputs = [shown({"text/plain": f"<{n}>" + "x" * 300}) for n in range(100)]
+    text = seen(*outputs, max_chars=4000)
+    assert "\n… 91 more outputs left out; outputs[7] holds the full text …\n" in text
+    assert [n for n in range(100) if f"<{n}>" in text] == [0, 1, 2, 3, 4, 96, 97, 98, 99]
+
+
+def test_a_table_that_is_too_long_keeps_its_shape_its_types_and_the_names_of_its_columns() -> None:
+    rows = "\n".join(f"{n:>5} Adelie 3750" for n in range(344))
+    described = TABLE | {"preview": f"      species mass\n{rows}", "heads": 1}
+    text = seen(shown({VALUE_MIME: described}), max_chars=1500)
+    assert text.startswith(
+        "DataFrame: 344 rows x 3 columns\nobject: species, island; float64: mass\n"
+        "      species mass\n    0 Adelie 3750\n"
+    )
+    assert "left out; outputs[7] holds the full text" in text
+    assert text.endswith("  343 Adelie 3750")
+
+
+@pytest.mark.parametrize(
+    ("size", "held"),
+    [
+        (80, "printed: " + "x" * 80),
+        (81, "printed 81 characters: " + "x" * 79 + "…"),
+        (9000, "printed 9,000 characters: " + "x" * 79 + "…"),
+    ],
+)
+def test_what_an_observation_held_is_said_in_a_line_with_its_first_80_characters(
+    size: int, held: str
+) -> None:
+    """Which stands in its place when the conversation is shortened."""
+    found = observe(CellResult(status="ok", outputs=(stream("x" * size),)), step=1)
+    assert found.held == held
+
+
 def test_short_outputs_stay_whole_beside_a_flood() -> None:
     text = seen(stream("x" * 100_000), shown({"text/plain": "value"}), stream("y" * 50_000))
     assert "\nvalue\n" in text

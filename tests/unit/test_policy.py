@@ -162,6 +162,14 @@ async def test_a_person_sees_the_checked_arguments_and_the_code():
     assert "41" in question.arguments["amount"]
 
 
+async def test_a_question_before_the_first_step_is_of_none():
+    """It has no code, and the number 0."""
+    person = Person(YES)
+    made = Approval(Policy(mode="risky"), approver=person, word=WORD)
+    assert (await made.call(pay, {"to": "x"})).allowed
+    assert [(asked.number, asked.code) for asked in person.questions] == [(0, "")]
+
+
 async def test_the_clock_stands_still_while_a_person_thinks():
     """For the run and the runs that it is a part of."""
     clock = [0.0]
@@ -453,12 +461,14 @@ async def test_a_denied_call_brings_nothing_in_and_a_failed_one_its_error():
 
 
 async def test_data_that_came_by_no_call_has_the_number_0():
-    """Inputs that the user marked, hosts that a cell reached."""
+    """Inputs that the user marked, hosts that a cell reached; each is noted once."""
     made, _ = approval("never")
-    made.note_data("the data files")
-    made.note_data("the data files")
+    for name in ("the data files", "the host a.org", "the data files", "the host a.org"):
+        made.note_data(name)
+    assert made.known == 2
     call = over(made, pay, await made.call(pay, {"to": "x"}))
     assert call.influenced_by == (0,)
+    assert "from the data files, the host a.org." in made.mark_text("seen")
 
 
 async def test_what_the_model_sees_is_marked_from_then_on_and_denials_stand_outside():

@@ -150,12 +150,15 @@ def test_an_action_that_is_no_action_is_damage(action: object) -> None:
         (STEP, "retries", {}),
         (STEP, "retries", "none"),
         (STOP, "steps", 1.5),
+        (STOP, "seconds", "1"),
+        (STOP, "seconds", 2.0**63),
+        (STOP, "seconds", float("inf")),
     ],
 )
 def test_a_number_or_a_list_of_another_type_is_damage(
     record: object, field: str, value: object
 ) -> None:
-    with pytest.raises(ValueError, match=r"it is no (list|whole number)"):
+    with pytest.raises(ValueError, match=r"it is no (list|(whole )?number)"):
         from_json({**to_json(record), field: value})
 
 

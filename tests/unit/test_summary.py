@@ -97,6 +97,15 @@ def test_of_many_questions_and_answers_the_oldest_are_counted() -> None:
     assert newest([], max_chars=100) == ""
 
 
+@pytest.mark.parametrize(("room", "kept"), [(16, 1), (17, 2), (25, 2), (26, 3)])
+def test_questions_and_answers_are_listed_as_long_as_they_fit_to_the_character(
+    room: int, kept: int
+) -> None:
+    said = ["Task: b?", "Answer: 2", "Task: c"]
+    assert newest(said, max_chars=room).split("\n")[-kept:] == said[-kept:]
+    assert ("older" in newest(said, max_chars=room)) is (kept < 3)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [("", "-> "), ("\n  a table\n1 2", "-> 14 characters that begin with 'a table'")],
@@ -123,6 +132,7 @@ def test_the_request_is_bounded_and_holds_what_was_known() -> None:
     steps = [step(n, thought="why " * 5000, text="z" * 50_000) for n in range(1, 300)]
     system, user = request(steps, earlier="Known before.", max_chars=20_000)
     assert "backticks" in system.content
+    assert "at most 250 words" in system.content
     assert len(user.content) <= 20_100
     assert "Known before." in user.content
     assert "Step 1." in user.content

@@ -170,6 +170,22 @@ def test_a_trace_that_was_changed_is_written_again_from_the_records(tmp_path: Pa
     writer.close()
 
 
+def test_a_trace_that_is_continued_keeps_what_stood_in_it_before(tmp_path: Path) -> None:
+    """Also when it has to be written again, for which nobody has the earlier records."""
+    path, written = tmp_path / "trace.jsonl", records(["a", "b"])
+    write(path, written[:2])
+    writer = TraceWriter(path)
+    assert not writer.restore()
+    for record in written[2:]:
+        writer.append(record)
+    assert not writer.restore()
+    path.write_text("forged")
+    assert writer.restore()
+    assert read_trace(path) == tuple(written)
+    assert writer.records == written[2:]
+    writer.close()
+
+
 @pytest.mark.parametrize("thing", ["link", "pipe"])
 def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path: Path, thing: str) -> None:
     path = tmp_path / "trace.jsonl"

@@ -175,6 +175,16 @@ def test_a_new_kernel_has_nothing_of_before() -> None:
     assert merged == Changes(fresh=True)
 
 
+def test_after_an_undo_that_went_on_in_the_same_kernel_its_report_is_one_of_changes() -> None:
+    """What it does not name is as it was, and what it names is of the step that is gone back to."""
+    variables = Variables()
+    variables.apply(Changes(added=(var("a"), var("b"), var("c"))), 1)
+    variables.settle(Changes(changed=(var("b", "float"),), removed=("c",)), 3)
+    assert variables.listing(max_chars=999) == "b float (step 3), a int (step 1)"
+    variables.settle(None, 4)
+    assert variables.listing(max_chars=999) == "b float (step 3), a int (step 1)"
+
+
 def test_the_listing_has_the_latest_first_and_counts_the_rest() -> None:
     variables = Variables()
     for number in range(100):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernel_agent.cli.live import LiveView
 from kernel_agent.cli.view import progress
-from kernel_agent.records.action import Call, Calls, Code
+from kernel_agent.records.action import Call, Calls, Code, Final
 from kernel_agent.records.cell import Answer, CellResult, Decision, HostCall, Observation
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
@@ -181,6 +181,22 @@ def test_ten_hosts_are_named_and_the_others_counted(asked, rest, allowed):
     assert (" out, " in line) is allowed
     [block] = [block for block in Story().blocks(stop(network=hosts)) if "h0.org" in block.text]
     assert block.kind == ("end" if allowed else "warning")
+
+
+@pytest.mark.parametrize(("read", "rest"), [(5, ""), (6, ", 1 more")])
+def test_five_files_that_were_read_are_named_and_the_others_counted(read, rest):
+    """Of folders of data, in which there may be thousands."""
+    files = tuple(
+        DataFile(path=f"{n}.csv", source="", bytes=1, sha256="", kind="CSV") for n in range(read)
+    )
+    told = story(stop(read=files)).splitlines()
+    assert f"Read: 0.csv, 1.csv, 2.csv, 3.csv, 4.csv{rest}" in told
+
+
+def test_a_step_that_is_an_answer_in_words_adds_nothing_to_the_answer():
+    """One that a call gave is a step like any other."""
+    assert story(step(action=Final(answer="It is 42.", in_words=True))) == ""
+    assert "--- Step 1 ---" in story(step(action=Final(answer="It is 42.")))
 
 
 def test_at_the_end_a_person_is_told_where_everything_is(tmp_path):

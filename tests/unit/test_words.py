@@ -28,6 +28,7 @@ from kernel_agent.records import (
     answer_note,
 )
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Notice
 from kernel_agent.records.trace import FormatChange
 
 FORMATS = ("fenced", "envelope", "tool", "json")
@@ -88,6 +89,7 @@ async def test_words_after_a_step_that_ran_are_the_answer_after_one_re_ask(
     assert (stop.steps, len(bench.asked), stop.usage.calls) == (2, 3, 2)
     assert "final_answer" in bench.asked[2][-1].content
     assert "If this is your answer" in bench.asked[2][-1].content
+    assert Notice(text="The reply has words alone; asking again.") in bench.events
     assert not [record for record in bench.trace if isinstance(record, FormatChange)]
 
 
