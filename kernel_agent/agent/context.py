@@ -303,9 +303,7 @@ class Context:
 
     def _cut_to(self, entries: list[Entry]) -> int:
         """Return the characters to which observations are cut, so that all is short enough."""
-        texts = [
-            entry.record.observation.text for entry in entries if isinstance(entry.record, Step)
-        ]
+        texts = [entry.text for entry in entries if entry.number]
         room = self._target - self.tokens + self._measure.text_tokens(texts)
         return max(self._measure.characters(texts, room), MIN_SHORTENED)
 
@@ -385,7 +383,7 @@ class Context:
         )
         told = "\n".join(filter(None, (mask(step, solved), note)))
         made = make_entry(with_text(step, told), self._format)
-        return dataclasses.replace(made, record=step, level="masked")
+        return dataclasses.replace(made, record=step, level="masked", cut=told)
 
     def _summarise(self, done: Condensation) -> None:
         end = index_after(self._entries, done.last)
@@ -412,10 +410,12 @@ class Context:
             step = entry.record
             if not isinstance(step, Step) or entry.level == "masked":
                 continue
-            if first <= step.number <= last and len(step.observation.text) > max_chars:
+            if first <= step.number <= last and len(entry.text) > max_chars:
                 cut = shorten_marked(step.observation.text, max_chars, where=where_is(step))
                 made = make_entry(with_text(step, cut), self._format)
-                self._entries[index] = dataclasses.replace(made, record=step, level="shortened")
+                self._entries[index] = dataclasses.replace(
+                    made, record=step, level="shortened", cut=cut
+                )
 
     def _note_on_variables(self, max_chars: int) -> str:
         return f"{_NOTE}{self._last_step}: {self.variables.listing(max_chars=max_chars)}"

@@ -34,11 +34,18 @@ class Entry:
     messages: tuple[Message, ...]
     size: Size
     level: Literal["whole", "shortened", "masked"] = "whole"
+    cut: str | None = None  # what stands in the place of an observation that is not whole
 
     @property
     def number(self) -> int:
         """The step's number; 0 for other records."""
         return self.record.number if isinstance(self.record, Step) else 0
+
+    @property
+    def text(self) -> str:
+        """What stands there of the step's observation; nothing for other records."""
+        whole = self.record.observation.text if isinstance(self.record, Step) else ""
+        return whole if self.cut is None else self.cut
 
 
 def index_after(entries: Sequence[Entry], last: int) -> int:

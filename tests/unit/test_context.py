@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.agent.context import KEEP_STEPS, Context
 from kernel_agent.agent.measure import CALIBRATE_FROM, PICTURE_TOKENS, Measure, Size
@@ -847,3 +850,27 @@ def test_what_the_user_put_into_the_kernel_is_told_with_the_task() -> None:
         "The user takes these variables back when you have answered: a, b. Set them.\n\n"
         "Since the last step, the kernel was changed from outside:\n[variables: new k int]"
     )
+
+
+@settings(max_examples=examples(200))
+@given(
+    seen=st.lists(st.sampled_from([50, 500, 2000, 5000, 8000]), min_size=2, max_size=8),
+    thought=st.sampled_from([0, 100, 1500]),
+    limit=st.sampled_from([1500, 2000, 3000, 4000, 8000]),
+)
+def test_an_observation_that_was_cut_never_grows_again(
+    seen: list[int], thought: int, limit: int
+) -> None:
+    """And the newest one is cut to its bound before a conversation counts as too long."""
+    history = context(max_tokens=32_000)
+    for number, chars in enumerate(seen, 1):
+        text = "z" * min(chars, history.observation_chars)
+        history.add(step(number, text=text, thought="y" * thought))
+    history.overflow(limit_tokens=limit)
+    before = dict(enumerate(seen, 1))
+    while (rung := history.relief()) is not None:
+        history.add(rung)
+        cut = [entry for entry in history._entries if entry.level == "shortened"]
+        assert all(len(entry.text) <= before[entry.number] for entry in cut)
+        before |= {entry.number: len(entry.text) for entry in cut}
+    assert history.tokens <= history.max_tokens or before[len(seen)] <= history.observation_chars
