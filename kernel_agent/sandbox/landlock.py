@@ -76,7 +76,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     steps = [
         *confine.join_group(cgroup),
         "adopt", str(os.getpid()),
-        *(_reachable(grant, uid) if own_tree and uid is not None else []),
+        *(_reachable(grant, uid) if own_tree and uid is not None else _given(grant, uid)),
         "fork",
         "folder", str(grant.workspace),
         *(["user", str(uid), str(uid)] if uid is not None else []),
@@ -91,6 +91,14 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ended_by=15,
         undo=confine.undo(grant, uid, cgroup),
     )
+
+
+def _given(grant: Grant, uid: int | None) -> list[str]:
+    """Give the other user the kernel's folders, where root may make no mount namespace."""
+    if uid is None:
+        return []
+    private, workspace = str(grant.sockets.parent), str(grant.workspace)
+    return ["give", private, str(uid), *(["give", workspace, str(uid)] if grant.own else [])]
 
 
 def _reachable(grant: Grant, uid: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -118,6 +119,31 @@ async def test_a_kernel_starts_where_temporary_files_lie_elsewhere(
         async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
             assert list(Path(elsewhere).glob("ka-*"))
             assert (await kernel.execute("1")).ok
+
+
+def test_root_without_the_right_to_mount_gets_a_kernel() -> None:
+    """As in most containers, where bubblewrap and namespaces do not work either."""
+    python = os.environ.get("KERNEL_AGENT_USER_PYTHON", "")
+    if os.geteuid() != 0 or not python:
+        pytest.skip(
+            "needs root, and KERNEL_AGENT_USER_PYTHON: an interpreter that others may start"
+        )
+    kept = "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw "
+    kept += "sys_chroot mknod audit_write setfcap"  # what podman and Docker leave to root
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
+        Path(made).chmod(0o755)
+        (Path(made) / "sales.csv").write_text("month,sold\nMay,3\nJune,5\n")
+        done = subprocess.run(
+            [
+                "setpriv", f"--bounding-set=-all,{','.join(f'+{name}' for name in kept.split())}",
+                "--inh-caps=-all", python, "-P", "-m", "kernel_agent", "run", "Total sold",
+                "--data", "sales.csv", "--model", "offline", "--sandbox", "landlock",
+                "--out", "out", "--quiet",
+            ],
+            cwd=made, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout.strip()) == (0, "8"), done.stderr
+        assert {path.lstat().st_uid for path in Path(made).rglob("*")} == {0}
 
 
 async def test_a_kernel_with_a_link_and_a_blank_in_its_paths_starts(
