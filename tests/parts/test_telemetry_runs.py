@@ -24,7 +24,7 @@ from kernel_agent.errors import TraceError, UsageError
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.records.conversation import Reply, Usage
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.event import Event, Notice, Output
+from kernel_agent.records.event import Acting, Event, Notice, Output
 from kernel_agent.records.trace import RunStart
 from kernel_agent.session.pipeline import read_cells
 
@@ -121,6 +121,25 @@ async def test_run_step_model_call_cell_and_tool_call_are_spans_within_each_othe
         if span.parent:
             parent = by_id[span.parent.span_id]
             assert parent.start_time <= span.start_time <= span.end_time <= parent.end_time
+
+
+async def test_a_call_ends_within_its_cell_though_the_cell_begins_late(
+    tmp_path: Path, kept: Kept
+) -> None:
+    def take_long(event: Event) -> None:
+        if isinstance(event, Acting):
+            time.sleep(0.05)  # a moment: of a listener's
+
+    model = ScriptedModel([cell("final_answer(rate('USD'))")])
+    async with Session(
+        kernel=FakeKernel, model=model, out=tmp_path, tools=[rate], tracer=kept.tracer,
+        on_event=take_long,
+    ) as session:  # fmt: skip
+        await session.run("Ten dollars?")
+    call, around = kept.one("execute_tool rate"), kept.one(CELL)
+    assert call.end_time is not None
+    assert around.end_time is not None
+    assert call.end_time <= around.end_time
 
 
 async def test_a_run_says_what_it_is_how_it_ended_and_what_it_used(

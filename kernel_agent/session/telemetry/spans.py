@@ -112,7 +112,7 @@ class Spans(Telemetry):
         self._run: Span | None = None
         self._step: Span | None = None
         self._cell: Span | None = None
-        self._cell_began_ns = 0
+        self._cell_began_ns = self._ended_ns = 0  # the second: of the latest call
 
     def listener(self, tell: Tell, model: Model | None) -> Tell:
         """Return a listener that makes spans of a run's events and passes them on."""
@@ -301,7 +301,8 @@ class Spans(Telemetry):
             raised = result.error if result.status == "error" else None
             message = self._texts.message(raised.evalue) if raised else ""
             _fail(cell, raised.ename if raised else result.status, message)
-        cell.end(self._cell_began_ns + int(step.cell_seconds * 1e9))
+        measured = self._cell_began_ns + int(step.cell_seconds * 1e9)
+        cell.end(max(measured, self._ended_ns))  # it was measured from a little later
 
     def _end_open(self, reason: str) -> None:
         """End the step and the cell that no record ended, with the reason why."""
@@ -330,7 +331,8 @@ class Spans(Telemetry):
             _fail(span, _error_type(error), self._texts.message(str(error), of_call=of_call))
             raise
         finally:
-            span.end()
+            self._ended_ns = time.time_ns()
+            span.end(self._ended_ns)
 
     def _start(
         self,
