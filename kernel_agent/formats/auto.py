@@ -34,8 +34,8 @@ NOTATIONS: tuple[Notation, ...] = get_args(Notation)
 SMALL_BELOW = 32.0
 """Billions of parameters. Published gains of structure begin at about this size."""
 
-_IN_BILLIONS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])")
-_IN_MILLIONS = re.compile(r"(?<![\w.])(\d{2,4})m(?![a-z0-9])")
+_IN_BILLIONS = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])")
+_IN_MILLIONS = re.compile(r"(?<![a-z0-9.])(\d{2,4})m(?![a-z0-9])")
 
 _IN_NOTATION = {"json_object": " (as a json_object)", "forced": " (named as the choice)"}
 _ASKED_FOR = {"tool": "native calls", "envelope": "a JSON schema", "fenced": "plain text"}

@@ -85,6 +85,10 @@ class ForkedStream(OutStream):
         else:
             super().flush()
 
+    def close(self) -> None:
+        """Publish what was written, and stay open: ``with sys.stdout`` ends no kernel."""
+        self.flush()
+
     def _pass_on(self, text: str) -> None:
         data = text.encode(errors="replace")
         while data:

@@ -29,7 +29,7 @@ _CLOCK = re.compile(
              | datetime\.date\(\d{{4}}(?:,\ \d{{1,2}}){{2}}
              | (?:{_DAY},?\ )?\d{{1,2}}\ {_MONTH}\ \d{{4}}
              | (?:{_DAY},?\ )?{_MONTH}\ {{1,2}}\d{{1,2}},?\ \d{{4}})
-    | (?P<time> \d{{1,2}}:\d\d:\d\d(?:\.\d{{1,9}})?)
+    | (?P<time> \d{{1,2}}:\d\d(?::\d\d(?:\.\d{{1,9}})?)?)
     | (?P<epoch> \d{{19}} | \d{{16}} | \d{{13}} | \d{{10}}(?:\.\d{{1,9}})?)
     )(?![\w:])""",
     re.VERBOSE,
@@ -104,9 +104,14 @@ def _moments(text: str, period: Period) -> Iterator[float]:
     said = _moment(text).replace(tzinfo=UTC).timestamp()
     offset = round((said - period.began) / QUARTER_S) * QUARTER_S
     if abs(offset) <= FARTHEST_S:
-        step = 60.0 if text.count(":") == 1 else 1.0  # what it leaves out has passed, too
-        yield said - offset
-        yield min(said - offset + step, period.ended)
+        yield from _lasting(said - offset, text, period)
+
+
+def _lasting(moment: float, text: str, period: Period) -> Iterator[float]:
+    """Yield where the minute or second that a text says begins, and where it or the cell ends."""
+    yield moment
+    if moment < period.ended:
+        yield min(moment + (60.0 if text.count(":") == 1 else 1.0), period.ended)
 
 
 def _moment(text: str) -> datetime:
@@ -156,13 +161,13 @@ def _month(text: str) -> int:
 
 def _times(text: str, period: Period) -> Iterator[float]:
     """Yield when it was that time of the day last, here and at UTC."""
-    hours, minutes, seconds = map(float, text.split(":"))
-    said = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    hours, minutes, *seconds = map(float, text.split(":"))
+    said = timedelta(hours=hours, minutes=minutes, seconds=sum(seconds))
     end = datetime.fromtimestamp(period.ended).astimezone()
     for now in (end, end.astimezone(UTC)):
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         for start in (midnight, midnight - timedelta(days=1)):
-            yield (start + said).timestamp()
+            yield from _lasting((start + said).timestamp(), text, period)
 
 
 def _epochs(text: str, _period: Period) -> Iterator[float]:

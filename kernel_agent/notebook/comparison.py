@@ -80,7 +80,7 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "<uuid>", "-"),
     (re.compile(r"\bdisplay_id=[0-9a-f]{32}\b"), "display_id=…", "display_id="),
     (re.compile(r"\bT_[0-9a-f]{5}(?=_|\b)"), "T_…", "T_"),  # pandas' Styler
-    (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "it"),  # a progress bar
+    (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "<"),  # a progress bar
 )
 _DURATION = re.compile(
     r"(?m)(?<![\w.])(?:\d{1,9} ?(?:d|h|min) ){0,3}\d+(?:\.\d+)?(?:e[+-]\d+)? ?"

@@ -302,6 +302,15 @@ async def test_a_thread_that_prints_after_its_cell_is_heard_in_the_next(
     assert heard == "late news\n"
 
 
+async def test_a_cell_that_closes_the_output_goes_on_and_so_does_the_next(
+    kernel: KernelSession,
+) -> None:
+    """``with sys.stdout as file`` does, and ipykernel's stream then ends the kernel's last word."""
+    closing = "import sys\nwith sys.stdout as file:\n    print('one')\nsys.stderr.close(); 'two'"
+    assert text_of(await kernel.execute(closing, timeout_s=60)) == "one\n'two'"
+    assert text_of(await kernel.execute("print('three')", timeout_s=60)) == "three\n"
+
+
 async def test_outputs_k_gives_back_the_whole_text(kernel: KernelSession) -> None:
     first = await kernel.execute("print('a' * 3_000_000)\n'result'")
     assert "characters left out" in text_of(first)
