@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from kernel_agent.config import SETTINGS
@@ -110,6 +111,7 @@ class Talk:
             tell(event)
 
         try:
+            _check_export(request)
             if not self._started:
                 ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
                 await asyncio.to_thread(self._check, bool(variables))
@@ -319,6 +321,13 @@ class Talk:
 def _list_of(value: Any) -> Any:
     """Return a sequence as a list, whether a line or a file wrote it; other values as they are."""
     return list(value) if isinstance(value, list | tuple) else value
+
+
+def _check_export(request: Request) -> None:
+    """Refuse a notebook for which there is no folder before the run has cost anything."""
+    folder = Path(request.export or "").parent
+    if not folder.is_dir():
+        raise UsageError(f"--export {request.export}: there is no folder {folder}")
 
 
 def _budget(budget: Budget, request: Request) -> Budget:

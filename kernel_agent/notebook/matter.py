@@ -33,6 +33,7 @@ from kernel_agent.records import (
     DataFile,
     OutputDict,
     RunRecords,
+    RunStart,
     Step,
     Undone,
     answer_note,
@@ -233,7 +234,7 @@ def appendix(runs: Sequence[RunRecords], replays: str) -> str:
     files = {file.path: file for run in runs for file in (*run.start.data, *run.read)}
     listed = [_data(file) for file in files.values()]
     facts += [f"- **Data:** {line}" for line in listed] if len(listed) <= MAX_LISTED else []
-    facts += [f"- **Sandbox:** {text}" for text in _sandbox(first.sandbox)]
+    facts += [f"- **Sandbox:** {text}" for text in _sandbox(first)]
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     if versions:
         facts.append(f"- **Environment:** {verbatim(one_line(versions, 600))}")
@@ -264,9 +265,10 @@ def _facts(run: RunRecords, *, several: bool) -> Iterator[str]:
     yield f"- **Status:** {status_text(run)}"
 
 
-def _sandbox(sandbox: Mapping[str, Any]) -> Iterator[str]:
-    if level := one_line(str(sandbox.get("level") or "")):
-        yield verbatim(level)
+def _sandbox(start: RunStart) -> Iterator[str]:
+    if level := one_line(str(start.sandbox.get("level") or "")):
+        statement = one_line(str(start.sandbox.get("statement") or ""), 600)
+        yield verbatim(level if start.confined else f"{level}. {statement}")
 
 
 def _data(file: DataFile) -> str:

@@ -89,16 +89,19 @@ def test_a_notebook_asks_and_goes_on_with_the_result(tmp_path):
 def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
     """The cell is the task, its first line holds the options."""
     model = script(tmp_path, "final_answer('yes')")
-    helped, asked, wrong = notebook(
+    helped, asked, wrong, lost = notebook(
         tmp_path,
         "%agent",
         f"%%agent --model {model} --max-steps 3\nIs it\nso?",
         "try:\n    get_ipython().run_line_magic('agent', '--data missing.csv --new x')\n"
         "except Exception as error:\n    print(type(error).__name__, error)",
+        "try:\n    get_ipython().run_line_magic('agent', '--export no/such.ipynb --new x')\n"
+        "except Exception as error:\n    print(type(error).__name__, error)",
     )
     assert "%agent TASK" in printed(helped)
     assert "Task:  Is it\nso?" in printed(asked)
     assert "UsageError missing.csv does not exist" in printed(wrong)
+    assert "UsageError --export no/such.ipynb: there is no folder no" in printed(lost)
 
 
 def test_below_a_cell_stands_its_page_with_the_notices_and_nothing_twice(tmp_path, monkeypatch):

@@ -64,7 +64,8 @@ def test_what_was_measured_says_in_which_notation():
         ("qwen3-30b-a3b", 30.0), ("phi-3.5-3.8b", 3.8), ("gpt-oss-120b", 120.0),
         ("smollm2-135m", 0.135), ("gemma3:270m", 0.27), ("SmolLM2-135M-Instruct.Q4_1.gguf", 0.135),
         ("qwen:500m", 0.5), ("qwen2.5-7b-instruct-1m", 7.0), ("long-context-1m", None),
-        ("qwen_7b_chat", 7.0), ("mixtral-8x7b", None), ("model-4bit", None), ("", None), ("9" * 500 + "b", None),
+        ("qwen_7b_chat", 7.0), ("mixtral-8x7b", None), ("model-4bit", None), ("", None),
+        ("9" * 500 + "b", None),
     ],
 )  # fmt: skip
 def test_a_size_is_what_the_name_states(model, size):
