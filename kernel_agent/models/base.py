@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, Message, ModelWindow, Reply, RequestOptions
 
 
@@ -139,6 +140,11 @@ def as_model(given: Model) -> Model:
     This is the one place where a model is asked whether it has a member. Called by the session
     with a model that a user has written, perhaps with ``complete`` and ``close`` alone.
 
+    Raises
+    ------
+    UsageError
+        The caller's: it has no ``complete`` or no ``close``.
+
     Examples
     --------
     >>> class Short:
@@ -147,4 +153,6 @@ def as_model(given: Model) -> Model:
     >>> made.name, made.accepts_images
     ('Short', False)
     """
+    if not (hasattr(given, "complete") and hasattr(given, "close")):
+        raise UsageError(f"a model is a name or has complete and close; got {type(given).__name__}")
     return given if all(hasattr(given, name) for name in OPTIONAL) else _Completed(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernel_agent.errors import UsageError
 from kernel_agent.formats import get_format
 from kernel_agent.models import Lent, OpenAIModel, ScriptedModel, as_model
 from kernel_agent.models.base import ModelDefaults
@@ -80,6 +81,11 @@ async def test_what_a_model_says_of_itself_is_kept_when_the_rest_is_added():
 def test_a_model_with_every_member_is_taken_as_it_is(model):
     """So that a session's model is the object that the user holds."""
     assert as_model(model) is model
+
+
+def test_what_is_no_model_is_refused_where_it_is_given():
+    with pytest.raises(UsageError, match="complete and close; got int"):
+        as_model(5)
 
 
 async def test_a_model_that_is_lent_is_not_its_borrowers_to_prepare_or_close():
