@@ -22,7 +22,7 @@ help:
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
 	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing"
-	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
+	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too; its three parts: test-parallel, test-alone, test-engines"
 	@echo "make goldens record anew all that is seen from outside: look at its difference before you commit it"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"

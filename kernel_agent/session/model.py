@@ -94,11 +94,11 @@ def check_tables(data: Sequence[str]) -> None:
         )
     files = [path for path in data if not (path and at_home(path).is_dir())]
     if not files:
-        shown = data[0].rstrip("/")
+        folder = Path(data[0])
         raise UsageError(
-            f"{shown} is a folder, and without a model one file is asked about: name it, as in "
-            f"--data {shown}/FILE, or configure a model; kernel-agent data {shown} shows what is "
-            "in it"
+            f"{folder} is a folder, and without a model one file is asked about: name it, as in "
+            f"--data {folder / 'FILE'}, or configure a model; kernel-agent data {folder} shows "
+            "what is in it"
         )
     found = [each.path for path in files for each in look_up(path)]
     tables = [path for path in found if reader_of(path.name)]
