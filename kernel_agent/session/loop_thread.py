@@ -11,7 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SIGNAL_S = 0.5  # the longest until Ctrl-C is noticed
 CLOSED = "the session is closed: make a new one"
 
 
@@ -47,16 +48,21 @@ class LoopThread:
     def result(
         self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
     ) -> T:
-        """Run the coroutine there and wait for it here."""
-        future = self.begin(work)
+        """Run the coroutine there and wait for it here.
+
+        Ctrl-C cancels it, and is raised when it has ended, unless it is to do something else.
+        """
+        interrupted = asyncio.Event()
+        future = self.begin(_cancelled_by(interrupted, work))
         try:
-            return future.result()
+            return _result(future)
         except KeyboardInterrupt:
-            if on_interrupt is None:
-                future.cancel()
-                raise
-            on_interrupt()
-            return future.result()
+            if on_interrupt is not None:
+                on_interrupt()
+                return _result(future)
+            self._loop.call_soon_threadsafe(interrupted.set)
+            _wait(future)
+            raise
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run the coroutine there, and return a future of its result at once."""
@@ -68,6 +74,29 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _result(future: Future[T]) -> T:
+    _wait(future)
+    return future.result()
+
+
+def _wait(future: Future[Any]) -> None:
+    """Wait in pieces: a signal that comes as Python begins to wait does not end that wait."""
+    while not future.done():
+        wait([future], SIGNAL_S)
+
+
+async def _cancelled_by(interrupted: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work does; when it is cancelled it has ended before this does."""
+    task, stop = asyncio.ensure_future(work), asyncio.ensure_future(interrupted.wait())
+    try:
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+    return await task
 
 
 async def _cancel_others() -> None:
