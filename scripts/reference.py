@@ -274,7 +274,7 @@ def run_folder() -> str:
             [(f"`{e}`", str(e.exit_code), e.sentence) for e in ExitStatus],
         ),
         (
-            "Where no run began: 2 is wrong use, or an input or an endpoint that cannot be used; 5 is a "
+            "Otherwise: 2 is wrong use, or an input, output or endpoint that cannot be used; 5 is a "
             "kernel that did not start, or an undo that could not be done; 1 is "
             "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`). `eval` "
             "has codes of its own: [command](command.md#kernel-agent-eval)."

@@ -252,7 +252,7 @@ MOST_WORDS = {
     "docs/what-holds": 790,
     "docs/what-leaves-your-machine": 400,
 }
-"""Counted are the words that a person wrote, commands among them, and no lines of tables."""
+"""Counted is every word, those of commands and tables among them."""
 
 
 @pytest.mark.parametrize("page", MOST_WORDS)
