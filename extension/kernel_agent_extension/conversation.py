@@ -63,7 +63,7 @@ class Talk:
         """The work on the latest question."""
         self._tell_to: Callable[[Event], None] = lambda _: None
         self._last = 0  # the number of the run's latest step
-        self._latest: Run | None = None  # whose steps are the last of the session
+        self._asked: list[tuple[str, int]] = []  # each run, and how many of its steps stand
         self._undo_from = 0  # the first of the steps that a person undid while it went on
         self._started = self._has_worked = False
         self._variables = Variables()  # that its cells made
@@ -130,8 +130,8 @@ class Talk:
                 on_event=listen,
                 wanted=request.wanted,
             )
+            self._asked.append((run.run_id, len(run.steps)))
             undone = await self._undo_pressed(run, tell)
-            self._latest = None if undone else run
             self._at = "finishing"
             if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
@@ -247,19 +247,27 @@ class Talk:
         if self.busy or not self._started:
             raise UsageError("nothing can be undone now: wait for the question, or stop it")
         if steps is None:
-            steps = len(self._latest.steps) if self._latest else 0
+            if not self._asked:
+                raise UsageError("no question is left to undo")
+            steps = self._asked[-1][1]
         return await self._back(steps, reason=reason)
 
     async def undo_run(self, run: Run) -> Undone:
         """Take a question back; called for the button below its page."""
-        if self.busy or run is not self._latest:
+        last, steps = self._asked[-1] if self._asked else ("", 0)
+        if self.busy or run.run_id != last:
             raise UsageError("it is not the last question of its session any more")
-        return await self._back(len(run.steps), on_event=lambda _: None)
+        return await self._back(steps, on_event=lambda _: None)
 
     async def _back(self, steps: int, **more: Any) -> Undone:
-        self._latest = None
         self._variables.clear()  # what is left of them is not known here
-        return await self.session.undo(steps, **more)
+        undone = await self.session.undo(steps, **more)
+        while self._asked and steps >= self._asked[-1][1]:
+            steps -= self._asked.pop()[1]
+        if self._asked:
+            run, standing = self._asked.pop()
+            self._asked.append((run, standing - steps))
+        return undone
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called before :meth:`answer` is."""

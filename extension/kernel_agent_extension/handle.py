@@ -137,7 +137,8 @@ class Handle:
 
     def stop(self) -> None:
         """End the run as interrupted, at once; what it did so far is kept."""
-        self._stop()
+        if not self.done:  # else it would end the session's next one
+            self._stop()
 
     @property
     def status(self) -> str:

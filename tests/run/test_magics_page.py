@@ -55,14 +55,20 @@ def test_a_step_is_taken_back_by_a_line_and_the_next_question_goes_on(tmp_path: 
     """What was passed in stays."""
     book = executed(
         tmp_path,
-        ["rows.append(2)\nfinal_answer(rows)", "rows.append(3)", *["final_answer(rows)"] * 2],
+        ["rows.append(2)", "final_answer(rows)", "rows.append(3)", *["final_answer(rows)"] * 2],
         "rows = [1]\nrun = %agent -i rows --model scripted:script.jsonl Change it",
         "%agent undo: not like that",
         "once = %agent And more?",
         "%agent undo question: nor like that",
         "again = %agent And now?",
         "print(once.answer, again.answer)",
+        "%agent undo",
+        "%agent undo question",
+        "try:\n    get_ipython().run_line_magic('agent', 'undo question')\n"
+        "except Exception as error:\n    print(error)",
     )  # fmt: skip
-    assert book.cells[2].outputs[0].text.startswith("Step 1 was undone: not like that.")
-    assert book.cells[4].outputs[0].text.startswith("Steps 2 to 3 were undone: nor like that.")
-    assert book.cells[6].outputs[0].text == "[1, 3] [1]\n"
+    assert book.cells[2].outputs[0].text.startswith("Step 2 was undone: not like that.")
+    assert book.cells[4].outputs[0].text.startswith("Steps 3 to 4 were undone: nor like that.")
+    assert book.cells[6].outputs[0].text == "[1, 2, 3] [1, 2]\n"
+    undone = [book.cells[at].outputs[0].text.partition(".")[0].strip() for at in (7, 8, 9)]
+    assert undone == ["Step 5 was undone", "Step 1 was undone", "no question is left to undo"]
