@@ -145,8 +145,8 @@ async def _set(execute: Setting, given: Sequence[Given], *, level: str) -> Chang
     if not level_of(level).has_packages and any("import" in g.source for g in given):
         name = next(g.name for g in given if "import" in g.source)
         raise InputError(
-            f"{name} cannot be passed in: --sandbox {level} has no packages, so only text, "
-            "numbers, lists and dicts can; use another level"
+            f"{name} cannot be passed in: --sandbox {level} has no packages, so only short "
+            "texts, numbers, lists and dicts can; use another level"
         )
     return await _carried_out(execute, source_of(given), [g.name for g in given])
 
