@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import tempfile
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from nbclient import NotebookClient
+from support.waiting import DEADLINE_S
 
 from kernel_agent.errors import KernelStartError, SandboxError
 from kernel_agent.kernel import Access, KernelSession
@@ -82,6 +85,18 @@ async def test_the_self_test_is_reported(tmp_path: Path, level: str) -> None:
     assert report["level"] == level
     assert all(report["holds"][claim] for claim in chooser.mechanism(level).LEVEL.claims)
     assert report["facts"]["uid"] != 0
+
+
+async def test_what_is_inside_ends_with_its_outermost_process(tmp_path: Path, level: str) -> None:
+    """Not only when the session closes: a kernel that takes its place has the folder to itself."""
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        assert kernel.pid is not None
+        outermost = psutil.Process(kernel.pid)
+        inside = outermost.children(recursive=True)
+        assert inside
+        outermost.kill()
+        _, left = await asyncio.to_thread(psutil.wait_procs, inside, timeout=DEADLINE_S)
+        assert left == []
 
 
 async def test_a_claim_that_does_not_hold_is_an_error(

@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # its import would double the start-up time
 FAILED = 125  # the exit code when a step failed
 
 # linux/prctl.h
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE = 1, 2, 4
+PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SECCOMP_MODE_FILTER = 2
@@ -163,11 +164,16 @@ def end_children() -> None:
 def user(uid: str, gid: str) -> None:
     """Become another user for good."""
     unbound()
+    parent, number = os.getppid(), ctypes.c_int()
+    check(libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0))
     os.setgroups([])
     os.setresgid(int(gid), int(gid), int(gid))
     os.setresuid(int(uid), int(uid), int(uid))
-    # Such a change hides /proc/self from oneself.
+    # Such a change hides /proc/self from oneself, and takes back what `die_with` and `fork` set.
     check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, number.value, 0, 0, 0))
+    if os.getppid() != parent:
+        os._exit(FAILED)
 
 
 def unbound() -> None:
