@@ -98,7 +98,7 @@ class Cells:
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where trace, notebook and files go.")
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
     verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 

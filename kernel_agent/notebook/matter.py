@@ -268,7 +268,7 @@ def _facts(run: RunRecords, *, several: bool) -> Iterator[str]:
 def _sandbox(start: RunStart) -> Iterator[str]:
     if level := one_line(str(start.sandbox.get("level") or "")):
         statement = one_line(str(start.sandbox.get("statement") or ""), 600)
-        yield verbatim(level if start.confined else f"{level}. {statement}")
+        yield verbatim(level if start.confined or not statement else f"{level}. {statement}")
 
 
 def _data(file: DataFile) -> str:

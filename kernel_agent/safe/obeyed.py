@@ -122,7 +122,8 @@ def _shadowed_module(path: str) -> str:
     """Return Python where a file is imported instead of a library: ``json.py``, or a package."""
     *above, name = path.split("/")
     stem = above[-1] if above and name.startswith("__init__.") else name.partition(".")[0]
-    return "Python" if name.endswith((".py", ".so")) and stem in _SHADOWS else ""
+    loads = name.endswith((".py", ".so")) or name.partition(".")[2] == "pyc"
+    return "Python" if loads and stem in _SHADOWS else ""
 
 
 def obeyed_in(folder: Path) -> tuple[Path, ...]:

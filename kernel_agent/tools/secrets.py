@@ -75,12 +75,15 @@ def _looks_secret(value: Any) -> Iterator[str]:
 
 
 def _passwords(url: str) -> tuple[str, ...]:
-    """Return the password in an address, as it stands there and as it is meant."""
+    """Return the passwords in an address, as they stand there and as they are meant."""
     try:
-        password = urlsplit(url).password or ""
+        parts = urlsplit(url)
+        found = [parts.password or ""]
     except ValueError:  # not an address; connecting to it says so
         return ()
-    return (password, unquote(password))
+    for name, _, value in (pair.partition("=") for pair in parts.query.split("&")):
+        found += [value] if hides(unquote(name)) else []
+    return (*found, *map(unquote, found))
 
 
 def check_tools(tools: Sequence[Tool], secrets: Iterable[str]) -> None:

@@ -72,9 +72,10 @@ def test_what_is_made_or_changed_is_news_once_and_a_time_set_back_hides_nothing(
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "kernel-agent.toml").symlink_to("nowhere")
     (tmp_path / "old" / ".git").mkdir()
+    (tmp_path / "csv.pyc").touch()
     (tmp_path / "json.py").touch()
     (tmp_path / "sales.csv").touch()
-    assert watch.news() == (".env", "json.py", "old/.git", "plots/kernel-agent.toml")
+    assert watch.news() == (".env", "csv.pyc", "json.py", "old/.git", "plots/kernel-agent.toml")
     assert watch.news() == ()
 
 

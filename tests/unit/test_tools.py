@@ -351,7 +351,11 @@ def test_a_tool_that_shows_a_secret_is_refused():
 def test_what_databases_and_servers_are_given_is_secret():
     """By variable, wherever a setting refers to one, and by a URL's password."""
     config = Config(
-        sql={"shop": "postgresql://me:pa%24sword9@db/shop", "other": "$OTHER_URL"},
+        sql={
+            "shop": "postgresql://me:pa%24sword9@db/shop",
+            "other": "$OTHER_URL",
+            "query": "postgresql:///shop?user=somebody&password=fourth%2Bsecret",
+        },
         mcp={
             "mail": {
                 "command": "mail",
@@ -371,6 +375,7 @@ def test_what_databases_and_servers_are_given_is_secret():
     found = set(secrets_of(config, environment))
     assert found == {"pa%24sword9", "pa$sword9", environment["OTHER_URL"], "another-secret"} | {
         "mail-token-1", "written-down", "given-by-name", "third-secret",
+        "fourth%2Bsecret", "fourth+secret",
     }  # fmt: skip
 
 
