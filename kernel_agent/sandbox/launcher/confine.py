@@ -1,9 +1,8 @@
 """Confine this process step by step, then become the command: ``STEP … -- COMMAND …``.
 
 Run by the command lines that :mod:`kernel_agent.sandbox.steps` writes; a step is a word of
-:data:`STEPS` and its arguments. The levels write the list, so that what they do can be read from
-one command line; this file knows how each step is done, with the standard library alone and before
-any foreign code runs.
+:data:`STEPS` and its arguments. The levels write the list: what they do is read from one command
+line. Each step is done with the standard library alone, and before any foreign code runs.
 
 A step that fails ends the process: nothing is ever started with less than was asked for.
 """
@@ -27,9 +26,8 @@ if TYPE_CHECKING:  # its import would double the start-up time
 FAILED = 125  # the exit code when a step failed
 
 # linux/prctl.h
-PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE = 1, 2, 4
-PR_SET_SECCOMP, PR_CAPBSET_DROP = 22, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 2, 4, 22
+PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 24, 36, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SECCOMP_MODE_FILTER = 2
 
@@ -171,9 +169,7 @@ def user(uid: str, gid: str) -> None:
     os.setresuid(int(uid), int(uid), int(uid))
     # Such a change hides /proc/self from oneself, and takes back what `die_with` and `fork` set.
     check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
-    check(libc.prctl(PR_SET_PDEATHSIG, number.value, 0, 0, 0))
-    if os.getppid() != parent:
-        os._exit(FAILED)
+    die_with(str(parent), number=number.value)
 
 
 def unbound() -> None:
@@ -284,8 +280,7 @@ def clone(path: str, flags: int) -> int:
 
 def attach(tree: int, path: str) -> None:
     """Attach such a copy at a path."""
-    place = os.fsencode(path)
-    check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH))
+    check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(path), MOVE_MOUNT_F_EMPTY_PATH))
     os.close(tree)
 
 
@@ -490,8 +485,7 @@ def run(command: list[str]) -> None:
     if len(os.listdir("/proc/self/task")) != 1:
         # The steps hold for the thread that takes them.
         fail("run", OSError(errno.EBUSY, "the interpreter's start-up files start threads"))
-    script = command[0]
-    sys.argv = command
+    script, *_ = sys.argv = command
     main_module = sys.modules["__main__"]
     main_module.__file__ = script
     with open(script, "rb") as file:
