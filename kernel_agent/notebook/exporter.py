@@ -17,7 +17,7 @@ from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.build import Document, document_of, notebook_of
 from kernel_agent.notebook.setup_cell import MARK, REPLAY
 from kernel_agent.records import FILE_NAME, Record, read_trace
-from kernel_agent.safe import FILE_MODE, Folder, encodable
+from kernel_agent.safe import FILE_MODE, Folder, encodable, move_aside
 
 if TYPE_CHECKING:
     import nbformat
@@ -120,8 +120,8 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
 def rewrite_notebook(records: Sequence[Record], path: Path) -> Sequence[Path]:
     """Write a session's notebook into the file that is there, so that it stays hidden from cells.
 
-    Where a cell could remove that file and did, it is put there anew. The module of replays is put
-    beside it, whatever a cell has left in its place.
+    Where a cell could remove that file and did, it is put there anew; a folder that it put there
+    gets another name. The module of replays is put beside it, whatever a cell has left there.
 
     Returns
     -------
@@ -137,6 +137,7 @@ def rewrite_notebook(records: Sequence[Record], path: Path) -> Sequence[Path]:
     written = [path, *_write_replay(document, path)]
     text = _text(document.notebook)
     with suppress(OSError), Folder(path.parent) as folder:
+        move_aside(folder, path.name)
         folder.rewrite(path.name, text.encode())
         return written
     _put(text, path, "notebook", mode=FILE_MODE)

@@ -50,6 +50,29 @@ class ToolError(Exception):
     """A host tool failed in the run."""
 
 
+def failure(told: str) -> Exception:
+    """Return what a tool raised, as the run's cell saw it, from its type and its message."""
+    import ast
+    import builtins
+
+    kind, _, message = told.partition(": ")
+    known = getattr(builtins, kind, None)
+    args: list[Any] = [message] if message else []
+    if kind == "KeyError":  # it shows its argument as Python writes it
+        try:
+            key = ast.literal_eval(message)
+        except Exception:  # noqa: S110 - it is a sentence
+            pass
+        else:
+            args = [key] if type(key) in (str, int, float, bool, type(None)) else args
+    if isinstance(known, type) and issubclass(known, Exception):
+        try:
+            return known(*args)
+        except TypeError:  # UnicodeDecodeError takes five arguments
+            pass
+    return ToolError(message if kind == "ToolError" else told)
+
+
 def revived(value: Any) -> Any:
     """Rebuild a value from the form in which the run kept it.
 
@@ -110,8 +133,6 @@ def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]
     A call gets the first unused result that was recorded for the same arguments, else the next
     unused one.
     """
-    import builtins
-
     unused = list(recorded)
 
     def same(recorded: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> bool:
@@ -130,11 +151,7 @@ def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]
         result = unused.pop(next(known, 0))
         if "error" not in result:
             return revived(result["result"])
-        kind, _, message = str(result["error"]).partition(": ")
-        error = getattr(builtins, kind, None)
-        if isinstance(error, type) and issubclass(error, Exception):
-            raise error(message)
-        raise ToolError(message if kind == "ToolError" else result["error"])
+        raise failure(str(result["error"]))
 
     call.__name__ = name
     call.__dict__["map"] = lambda *items: [call(*each) for each in zip(*items, strict=False)]

@@ -11,7 +11,6 @@ missing, the cell says so.
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 import json
 import keyword
@@ -237,9 +236,10 @@ def _replay_source(
     """Return the module: replays of the tools, the texts that cells reopen, a strict answer."""
     of_tools = bool({*recorded} - {"delegate"})
     answering: list[Callable[..., Any]] = [no_answer, preamble.final_answer] if strict else []
+    failing: list[Callable[..., Any]] = [preamble.ToolError, preamble.failure] if of_tools else []
     needed: list[Callable[..., Any]] = [
         *answering,
-        *([preamble.ToolError] if of_tools else []),
+        *failing,
         *([preamble.revived] if recorded else []),
         *([preamble.replayed] if of_tools else []),
         *([preamble.delegated] if "delegate" in recorded else []),
@@ -293,15 +293,7 @@ def call_cell(call: HostCall) -> tuple[str, list[dict[str, Any]]]:
 
 def _error_output(error: str) -> dict[str, Any]:
     """Return the output of a cell in which a replay raises what the tool raised."""
-    kind, _, message = error.partition(": ")
-    known = getattr(builtins, kind, None)
-    if isinstance(known, type) and issubclass(known, Exception):
-        try:
-            raised: Exception = known(message)
-        except TypeError as refused:  # UnicodeDecodeError takes five arguments: so in the replay
-            raised = refused
-    else:
-        raised = preamble.ToolError(message if kind == "ToolError" else error)
+    raised = preamble.failure(error)
     ename = type(raised).__name__
     return error_output(ename, str(raised), [f"{ename}: {raised}"])
 

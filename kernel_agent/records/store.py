@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +22,7 @@ from kernel_agent.errors import TraceError, fault_of
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.conversation import Json
 from kernel_agent.records.trace import Condensation, FormatChange, Record, Undone, to_json
-from kernel_agent.safe import FILE_MODE, Folder, json_items, one_line, open_file
+from kernel_agent.safe import FILE_MODE, Folder, json_items, move_aside, one_line, open_file
 
 SCHEMA_VERSION = 3
 """The newest version that is read. A line says which one it needs: 3 for an ``Undone``, 2 for a
@@ -88,6 +89,8 @@ class TraceWriter:
     def restore(self) -> bool:
         """Write the file again if its content is not what was appended; return whether it was.
 
+        A folder in its place is kept, with another name.
+
         Called by the session after each run, before anything is made of the trace: where the level
         of the sandbox does not hide the file, a cell can change it.
 
@@ -109,6 +112,8 @@ class TraceWriter:
         try:
             with Folder(self.path.parent) as folder:
                 data = self._before + b"".join(map(_line_of, self.records))
+                with suppress(FileNotFoundError):
+                    move_aside(folder, self.path.name)
                 folder.replace(self.path.name, data, mode=FILE_MODE)
                 self._file.close()
                 self._file = folder.append(self.path.name, mode=FILE_MODE)

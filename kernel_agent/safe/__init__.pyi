@@ -20,6 +20,7 @@ from .made import at_home as at_home
 from .made import make_beneath as make_beneath
 from .made import make_missing as make_missing
 from .made import make_own as make_own
+from .made import move_aside as move_aside
 from .marks import PREFIX as PREFIX
 from .marks import record as record
 from .markup import INK as INK

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -112,6 +113,19 @@ def make_beneath(folder: Folder, name: str) -> Made:
         with suppress(FileExistsError), folder.make(free) as made:
             return Made(path=folder.path / free, identity=_identity(os.fstat(made.fd)))
     raise AssertionError("numbers never end")
+
+
+def move_aside(folder: Folder, name: str) -> None:
+    """Give a folder that has the place of a file another name, beside it; no link is followed.
+
+    Raises
+    ------
+    OSError
+        It cannot be moved. Nothing that was there is lost.
+    """
+    if stat.S_ISDIR(folder.status(name).st_mode):
+        empty = make_beneath(folder, f"{name}.other")  # only an empty one is replaced by a folder
+        folder.rename(name, empty.path.name)
 
 
 def _identity(about: os.stat_result) -> tuple[int, int]:

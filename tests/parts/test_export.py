@@ -464,6 +464,12 @@ def test_the_setup_has_at_most_ten_lines_whatever_the_cells_need() -> None:
     ("error", "raised", "message"),
     [
         ("KeyError: 'x'", KeyError, "'x'"),
+        ("KeyError: 1", KeyError, "1"),
+        ("KeyError: ", KeyError, ""),
+        ("KeyError: ('a', 'b')", KeyError, repr("('a', 'b')")),  # no plain value: as in the cell
+        ("KeyError: no such key", KeyError, repr("no such key")),
+        ("ValueError: 'x'", ValueError, "'x'"),
+        ("UnicodeDecodeError: bad", ToolError, "UnicodeDecodeError: bad"),
         ("HTTPError: 404", ToolError, "HTTPError: 404"),
         ("ToolError: no", ToolError, "no"),
     ],
@@ -472,7 +478,7 @@ def test_a_tool_that_failed_fails_again(error: str, raised: type, message: str) 
     call = replayed("f", [{"args": [], "kwargs": {}, "error": error}])
     with pytest.raises(raised) as caught:
         call()
-    assert caught.value.args == (message,)
+    assert (type(caught.value), str(caught.value)) == (raised, message)
 
 
 # --- nothing live --------------------------------------------------------------------------

@@ -179,6 +179,31 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
         assert any("written again" in e.text for e in told if isinstance(e, Notice))
 
 
+async def test_a_cell_that_puts_folders_in_the_place_of_trace_and_notebook_destroys_neither(
+    tmp_path: Path,
+) -> None:
+    replies = [
+        cell("print('before')"),
+        cell(
+            "import os\n"
+            "for name in ('trace.jsonl', 'run.ipynb'):\n"
+            "    if os.path.lexists(name): os.remove(name)\n"
+            "    os.makedirs(f'{name}/theirs')"
+        ),
+        cell("final_answer(42)"),
+    ]
+    told: list[Event] = []
+    options = {"sandbox": "none", "on_event": told.append}
+    async with make(replies, tmp_path / "out", **options) as session:
+        run = await session.run("forge")
+    assert len(read_trace(run.trace)) == 5
+    assert run.notebook is not None
+    assert "before" in run.notebook.read_text()
+    for name in ("trace.jsonl", "run.ipynb"):
+        assert (tmp_path / "out" / f"{name}.other" / "theirs").is_dir()
+    assert any("written again" in e.text for e in told if isinstance(e, Notice))
+
+
 async def test_a_trace_that_changes_after_its_run_is_whole_again_at_the_end(tmp_path: Path) -> None:
     """A thread of a cell lives until the kernel ends."""
     told: list[Event] = []

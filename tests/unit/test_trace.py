@@ -170,6 +170,24 @@ def test_a_trace_that_was_changed_is_written_again_from_the_records(tmp_path: Pa
     writer.close()
 
 
+def test_a_folder_in_the_place_of_a_trace_is_moved_aside_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    path, (written, *_) = tmp_path / "trace.jsonl", records([])
+    (tmp_path / "trace.jsonl.other").symlink_to(tmp_path / "elsewhere")  # that name is taken
+    writer = TraceWriter(path)
+    writer.append(written)
+    path.unlink()
+    path.mkdir()
+    (path / "theirs").write_text("kept")
+    assert writer.restore()
+    assert not writer.restore()
+    assert read_trace(path) == (written,)
+    assert (tmp_path / "trace.jsonl.other-2" / "theirs").read_text() == "kept"
+    assert not (tmp_path / "elsewhere").exists()
+    writer.close()
+
+
 def test_a_trace_that_is_continued_keeps_what_stood_in_it_before(tmp_path: Path) -> None:
     """Also when it has to be written again, for which nobody has the earlier records."""
     path, written = tmp_path / "trace.jsonl", records(["a", "b"])
