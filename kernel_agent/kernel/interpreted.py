@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 from kernel_agent.errors import InputError
 from kernel_agent.inkernel import describe_answer, encode
-from kernel_agent.records import CellError, Json
+from kernel_agent.records import CellError, Json, OutputDict
 from kernel_agent.safe import one_line
 
 MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
@@ -41,6 +41,17 @@ def write_value(value: Any) -> str:
     except (RecursionError, ValueError):
         return "[a value that is nested too deeply, or too long, to show]"
     return text[:MAX_CHARS]
+
+
+def text_of(outputs: Iterable[OutputDict]) -> str:
+    """Return what ``outputs[step]`` gives for a cell with these outputs."""
+    pieces = (
+        o["text"]
+        if o["output_type"] == "stream"
+        else str(o.get("data", {}).get("text/plain", "")) + "\n"
+        for o in outputs
+    )
+    return "".join(pieces)
 
 
 def form_of(value: Any) -> Json:

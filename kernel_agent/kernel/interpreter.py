@@ -15,14 +15,12 @@ The notebook of such a run is plain Python over plain files and re-runs in Jupyt
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import json
 import os
-import resource
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -40,10 +38,12 @@ from kernel_agent.kernel.interpreted import (
     error_of,
     exception_of,
     form_of,
+    text_of,
     without_libraries,
     write_value,
 )
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
+from kernel_agent.kernel.worker import bound_processor
 from kernel_agent.records import (
     ANSWER_MIME,
     Answer,
@@ -53,7 +53,7 @@ from kernel_agent.records import (
     Json,
     OutputDict,
 )
-from kernel_agent.safe import room_for
+from kernel_agent.safe import one_line, room_for
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncMontySession
@@ -63,7 +63,6 @@ MAX_KEPT = 64_000_000  # characters of all outputs that ``outputs[k]`` reopens
 MAX_SUSPENSIONS = 1_000_000  # calls of the host in one session
 MAX_SLEEP_S = 3600.0
 GET_SECONDS = 120.0  # for a variable to be given
-MAX_ALONE_S = 3600.0  # processor time of a cell without a limit
 ROOT = "/work"  # what the cells see as their working directory
 PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
 
@@ -80,11 +79,14 @@ class _Cell:
     said: list[OutputDict] = field(default_factory=list)
     answer: Answer | None = None
     value: Any = None  # of the answer
+    ended: asyncio.Future[None] = field(init=False)
+    """Done when the host has ended the worker."""
     left_out: int = 0
     chars: int = 0
 
     def __post_init__(self) -> None:
         self.collector = Collector(self.on_output, step=self.step)
+        self.ended = asyncio.get_running_loop().create_future()
 
     def take_text(self, stream: str, text: str) -> None:
         """Take a piece of printed text; called from the interpreter's own thread."""
@@ -107,14 +109,6 @@ class _Cell:
     def outputs(self) -> list[OutputDict]:
         """What the cell has put out so far."""
         return [*self.collector.outputs(), *self.said]
-
-    def text(self) -> str:
-        """Return what ``outputs[step]`` gives."""
-        pieces = (
-            o["text"] if o["output_type"] == "stream" else f"{_plain_text(o)}\n"
-            for o in self.outputs
-        )
-        return "".join(pieces)
 
 
 class InterpreterSession(Kernel):
@@ -168,6 +162,9 @@ class InterpreterSession(Kernel):
         self._latest: Any = None  # answer
         self._state: bytes | None = None
         self._ending = ""  # why the worker is being killed
+        self._running: _Cell | None = None
+        self._keeping = asyncio.Lock()  # held while a state is kept
+        self._requests: set[asyncio.Future[Any]] = set()  # some outlive their cells
         self.pid: int | None = None
         """The process id of the worker."""
 
@@ -212,7 +209,10 @@ class InterpreterSession(Kernel):
         self._session, self.pid = session, session.worker_pid
 
     async def close(self) -> None:
-        """End the worker. Safe to call twice."""
+        """End the worker and what is still asked of the host. Safe to call twice."""
+        for request in self._requests:
+            request.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
         await self._let_go()
         await self._stack.aclose()
 
@@ -226,7 +226,9 @@ class InterpreterSession(Kernel):
 
     async def interrupt(self) -> None:
         """End the running cell; it ends as ``interrupted``, with the variables from before it."""
-        self._end_worker("interrupted")
+        async with self._keeping:
+            if self._running is not None:
+                self._end_worker("interrupted")
 
     async def kill(self) -> None:
         """End the worker at once; the running cell ends as ``dead``."""
@@ -237,6 +239,8 @@ class InterpreterSession(Kernel):
             self._ending = self._ending or why
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+            if self._running is not None and not self._running.ended.done():
+                self._running.ended.set_result(None)
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables, each as the answer of a cell; see :meth:`Kernel.get`."""
@@ -254,6 +258,8 @@ class InterpreterSession(Kernel):
         latest = self._latest  # which this cell is to leave alone
         try:
             result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
+            if result.status == "dead":
+                raise KernelDied(f"the interpreter is gone: {self.epitaph}")
             if not result.ok or result.answer is None:
                 raise InputError(f"there is no variable {name} in the kernel")
             return decode(form_of(self._latest))
@@ -273,19 +279,21 @@ class InterpreterSession(Kernel):
         on_request: OnRequest | None = None,
     ) -> CellResult:
         """Run one cell; see :meth:`Kernel.execute`."""
-        session = self._session
+        session, loop = self._session, asyncio.get_running_loop()
         if session is None:
             raise KernelDied(f"the interpreter is gone: {self.epitaph}")
-        self.steps = step if step is not None else self.steps + 1
-        self._state, self._ending = await session.dump(), ""
-        _bound_processor(self.pid, timeout_s)
-        loop = asyncio.get_running_loop()
 
         def tell(output: OutputDict) -> None:
             if on_output is not None:
                 loop.call_soon_threadsafe(on_output, output)
 
-        cell = _Cell(step=self.steps, on_output=tell, on_request=on_request, source=code)
+        async with self._keeping:
+            self.steps = step if step is not None else self.steps + 1
+            if lost := await self._keep_state(session):
+                return CellResult(status="dead", error=lost)
+            cell = _Cell(step=self.steps, on_output=tell, on_request=on_request, source=code)
+            self._running, self._ending = cell, ""
+        bound_processor(self.pid, timeout_s)
         began, waited_before = time.monotonic(), waited()
 
         def seconds() -> float:
@@ -304,6 +312,8 @@ class InterpreterSession(Kernel):
             await asyncio.wait([running])
             await self._finish_cell(cell, running.result())
             raise
+        finally:
+            self._running = None
         await asyncio.sleep(0)  # what was printed last is told first
         status, error = await self._finish_cell(cell, running.result())
         self._remember(cell)
@@ -316,6 +326,18 @@ class InterpreterSession(Kernel):
             seconds=seconds(),
             answer=cell.answer,
         )
+
+    async def _keep_state(self, session: AsyncMontySession) -> CellError | None:
+        """Keep the state before a cell, which takes memory; return why the worker ended, if so."""
+        from pydantic_monty import MontyError
+
+        try:
+            self._state = await session.dump()
+        except MontyError as error:
+            self.epitaph = one_line(str(error), 300)
+            await self._let_go()
+            return CellError(ename="KernelDied", evalue=self.epitaph)
+        return None
 
     async def _run(
         self, session: AsyncMontySession, code: str, cell: _Cell
@@ -362,16 +384,28 @@ class InterpreterSession(Kernel):
             if not isinstance(snapshot, AsyncFunctionSnapshot):
                 snapshot = await snapshot.resume_auto()
             elif snapshot.function_name == "system.sleep":
-                await asyncio.sleep(min(max(float(snapshot.args[0]), 0.0), MAX_SLEEP_S))
+                seconds = min(max(float(snapshot.args[0]), 0.0), MAX_SLEEP_S)
+                await asyncio.wait({cell.ended}, timeout=seconds)
                 snapshot = await snapshot.resume({"return_value": None})
             elif snapshot.is_os_function:
                 snapshot = await snapshot.resume_auto()
             else:
-                answer = await self._answer(
+                answer = self._answer(
                     cell, str(snapshot.function_name), snapshot.args, snapshot.kwargs
                 )
-                snapshot = await snapshot.resume(answer)
+                snapshot = await snapshot.resume(await self._unless_ended(cell, answer))
         return snapshot.output
+
+    async def _unless_ended(self, cell: _Cell, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for an answer, but not longer than for the end of the worker that is to hear it.
+
+        What it was asked for is given up by whoever answers, and at the latest as the kernel ends.
+        """
+        request = asyncio.ensure_future(answer)
+        self._requests.add(request)
+        request.add_done_callback(self._requests.discard)
+        await asyncio.wait({request, cell.ended}, return_when=asyncio.FIRST_COMPLETED)
+        return request.result() if request.done() else {"return_value": None}
 
     async def _answer(
         self, cell: _Cell, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -422,41 +456,9 @@ class InterpreterSession(Kernel):
         )
 
     def _remember(self, cell: _Cell) -> None:
-        self._texts[cell.step] = cell.text()
+        self._texts[cell.step] = text_of(cell.outputs)
         while sum(map(len, self._texts.values())) > MAX_KEPT:
             del self._texts[min(self._texts)]
-
-
-def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
-    """Limit the worker's processor time to its cell's time, so that it cannot outlive us.
-
-    A worker that waits ends when its host does. One that computes looks for nobody; when the host
-    was killed, the operating system ends it here.
-    """
-    if pid is None or not hasattr(resource, "prlimit"):  # not Linux
-        return
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        used = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")  # utime, stime
-        _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
-        soft = int(used + min(timeout_s or MAX_ALONE_S, MAX_ALONE_S)) + 5
-        resource.prlimit(pid, resource.RLIMIT_CPU, (soft, hard))
-    except (OSError, ValueError):  # it is gone, which the cell will tell
-        return
-
-
-@atexit.register
-def _wait_for_threads() -> None:
-    """Let the library's threads have Python until they are at rest.
-
-    One that asks for it after that, when the process is ending, aborts the process.
-    """
-    for _ in range(500):
-        time.sleep(0.002)
-        with contextlib.suppress(OSError):  # one of them has ended
-            threads = [path.read_text() for path in Path("/proc/self/task").glob("*/stat")]
-            if all(") S " in thread for thread in threads if "(tokio" in thread):
-                return
 
 
 # --- what cells call ------------------------------------------------------------------------------
@@ -492,7 +494,3 @@ def _display(cell: _Cell, values: Sequence[Any]) -> Any:
         data = {"text/plain": write_value(value)}
         cell.put({"output_type": "display_data", "data": data, "metadata": {}})
     return {"return_value": None}
-
-
-def _plain_text(output: OutputDict) -> str:
-    return str(output.get("data", {}).get("text/plain", ""))

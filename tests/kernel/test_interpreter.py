@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("pydantic_monty")
-from support.waiting import begin
+from support.waiting import DEADLINE_S, begin, until
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, KernelDied, SandboxError, UsageError
@@ -162,6 +162,120 @@ async def test_a_worker_that_dies_ends_the_session(folder: Path) -> None:
         with pytest.raises(KernelDied):
             await kernel.execute("1")
         await kernel.close()
+
+
+FILLING = "kept = []\nfor i in range(10**9):\n    kept.append('a' * 1000 + str(i))"
+
+
+async def test_a_worker_that_has_ended_before_a_cell_is_a_kernel_that_has_died(
+    folder: Path,
+) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        assert (await kernel.execute("x = 1")).ok
+        os.kill(kernel.pid, 9)
+        result = await kernel.execute("x")
+        assert (result.status, kernel.alive) == ("dead", False)
+        assert result.error is not None
+        assert "crashed" in result.error.evalue
+        with pytest.raises(KernelDied, match="crashed"):
+            await kernel.execute("x")
+
+
+async def test_a_variable_that_is_asked_of_a_worker_that_has_ended_is_no_missing_one(
+    folder: Path,
+) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        await kernel.execute("x = 1")
+        os.kill(kernel.pid, 9)
+        with pytest.raises(KernelDied):
+            await kernel.get(["x"])
+
+
+async def test_a_full_memory_loses_the_kernel_and_the_next_run_has_a_new_one(
+    tmp_path: Path,
+) -> None:
+    """What the cell kept is there still, so that there is no room to write the state."""
+    replies = [f"```python\n{source}\n```" for source in (FILLING, "len(kept)", "final_answer(7)")]
+    async with Session(
+        model=ScriptedModel(replies), sandbox="interpreter", out=tmp_path / "out"
+    ) as session:
+        lost = await session.run("How many?")
+        assert [step.result.status for step in lost.steps] == ["error", "dead"]
+        assert lost.status == ExitStatus.KERNEL_LOST
+        again = await session.run("And now?")
+        assert (again.status, again.answer) == (ExitStatus.ANSWERED, 7)
+
+
+async def test_an_interrupt_between_cells_ends_nothing(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        await kernel.execute("x = 1")
+        await kernel.interrupt()
+        assert text(await kernel.execute("x")) == "1"
+
+
+async def test_a_cell_that_is_ended_does_not_wait_for_what_the_host_does_for_it(
+    folder: Path,
+) -> None:
+    asked: list[str] = []
+    given_up: list[str] = []
+
+    async def never(prompt: str) -> str:
+        asked.append(prompt)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.Event().wait()
+        finally:
+            given_up.append(prompt)
+        return ""
+
+    async with InterpreterSession(cwd=folder, tools=[{"name": "look"}]) as kernel:
+        await kernel.execute("x = 1")
+        for waiting in ("look()", "import time\ntime.sleep(3600)"):
+            late = await kernel.execute(f"x = 2\n{waiting}", timeout_s=0.3, on_request=never)
+            assert (late.status, text(await kernel.execute("x"))) == ("timeout", "1")
+        running = asyncio.create_task(kernel.execute("look()", on_request=never))
+        await until(lambda: len(asked) == 2)
+        await kernel.interrupt()
+        assert (await running).status == "interrupted"
+        running = asyncio.create_task(kernel.execute("look()", on_request=never))
+        await until(lambda: len(asked) == 3)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert sorted(given_up) == asked  # as the kernel ended, for nobody did before
+
+
+async def test_a_stop_cancels_the_tool_that_a_cell_waits_for(tmp_path: Path) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> int:
+        """Look for ever."""
+        begun.set()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return 1
+
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        Session(
+            model=ScriptedModel(["```python\nlook()\n```"]), sandbox="interpreter", tools=[look],
+            out=tmp_path / "out",
+        ) as session,
+    ):  # fmt: skip
+        running = asyncio.create_task(session.run("Which?"))
+        await begun.wait()
+        session.stop()
+        run = await running
+        assert run.status == ExitStatus.INTERRUPTED
+        await cancelled.wait()
+        assert run.steps[0].result is not None
+        (call,) = run.steps[0].result.calls
+        assert (call.name, call.ok) == ("look", False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
