@@ -52,16 +52,17 @@ class LoopThread:
 
         Ctrl-C cancels it, and is raised when it has ended, unless it is to do something else.
         """
-        interrupted = asyncio.Event()
-        future = self.begin(_cancelled_by(interrupted, work))
+        interrupted, future = asyncio.Event(), None
         try:
+            future = self.begin(_cancelled_by(interrupted, work))
             return _result(future)
         except KeyboardInterrupt:
-            if on_interrupt is not None:
+            if future is not None and on_interrupt is not None:
                 on_interrupt()
                 return _result(future)
             self._loop.call_soon_threadsafe(interrupted.set)
-            _wait(future)
+            if future is not None:
+                _wait(future)
             raise
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:

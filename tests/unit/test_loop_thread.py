@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import sys
+import threading
 
 import pytest
 
@@ -9,9 +11,10 @@ from kernel_agent.session.loop_thread import LoopThread
 
 
 async def interrupting() -> None:
-    """Send the signal so that it wakes nobody: it comes to this thread, not to the main one."""
+    """Send the signal to this thread, not to the main one, which waits: so it wakes nobody."""
+    while sys._current_frames()[threading.main_thread().ident].f_code.co_name != "wait":
+        await asyncio.sleep(0)
     signal.raise_signal(signal.SIGINT)
-    await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -22,8 +25,12 @@ def thread():
 
 
 def test_a_signal_that_wakes_nobody_is_noticed_all_the_same(thread):
+    async def work() -> None:
+        await interrupting()
+        await asyncio.Event().wait()
+
     with pytest.raises(KeyboardInterrupt):
-        thread.result(interrupting())
+        thread.result(work())
 
 
 def test_what_is_interrupted_has_ended_when_that_is_told(thread):
@@ -33,6 +40,7 @@ def test_what_is_interrupted_has_ended_when_that_is_told(thread):
     async def work() -> None:
         try:
             await interrupting()
+            await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             done.append("removed")
@@ -47,14 +55,11 @@ def test_what_ends_well_when_it_is_stopped_gives_its_result(thread):
     stopped = asyncio.Event()
 
     async def work() -> str:
-        signal.raise_signal(signal.SIGINT)
+        await interrupting()
         await stopped.wait()
         return "interrupted"
 
-    def stop() -> None:
-        thread.begin(set_it())
-
-    async def set_it() -> None:
+    async def stop() -> None:
         stopped.set()
 
-    assert thread.result(work(), on_interrupt=stop) == "interrupted"
+    assert thread.result(work(), on_interrupt=lambda: thread.begin(stop())) == "interrupted"
