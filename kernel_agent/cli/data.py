@@ -41,7 +41,7 @@ def data(
         raise InputError(f"{folder} is no folder. A single file is shown by: kernel-agent run")
     warn_of(load_config().sandbox, sys.stderr)
     with (
-        temporary_folder("kernel-agent-data-") as made,
+        temporary_folder("index") as made,
         looking(f"looking through {folder}"),
         Session(model=ScriptedModel([]), data=folder, out=made / "run", on_event=_tell) as session,
     ):

@@ -202,7 +202,7 @@ def _self_test(report: Mapping[str, Any]) -> str:
 
 def _kernel(config: Config) -> Iterator[Finding]:
     """Start a kernel as a run does, and let it compute something."""
-    with temporary_folder("kernel-agent-") as folder:
+    with temporary_folder("tried") as folder:
         began = time.monotonic()
         try:
             with Session(model=ScriptedModel([]), config=config, out=folder) as session:

@@ -347,10 +347,14 @@ def _table(  # noqa: PLR0911 - one return for each way to differ
     rows = [_rows(frame[list(want.columns)]) for frame in (want, got)]
     if check.ignore_order:
         rows = [sorted(part, key=_row_key) for part in rows]
+    in_part = False
     for number, (one, other) in enumerate(zip(*rows, strict=True), start=1):
-        if not all(_cell_same(a, b, check.relative) for a, b in zip(one, other, strict=True)):
+        cells = [*zip(one, other, strict=True)]
+        differing = [(a, b) for a, b in cells if not _cell_same(a, b, check.relative)]
+        if not all(_is_cut(a, b) for a, b in differing):
             return wrong(f"row {number}: expected {one}, got {other}")
-    return RIGHT
+        in_part |= bool(differing)
+    return unclear(IN_PART) if in_part else RIGHT
 
 
 def _expected_table(expected: Json, *, rows: int | None = None) -> Any:
@@ -391,6 +395,12 @@ def _cell_same(first: Any, second: Any, relative: float) -> bool:
     return bool(first == second)
 
 
+def _is_cut(whole: Any, shown: Any) -> bool:
+    """Whether the answer has the beginning of a long text (``Run.answer``)."""
+    texts = isinstance(whole, str) and isinstance(shown, str)
+    return texts and shown.endswith("…") and whole.startswith(shown[:-1])
+
+
 # --- by a function of the user's -----------------------------------------------------------------
 
 
@@ -398,7 +408,7 @@ def _by_function(check: Function, task: Task, answer: Json) -> Verdict:
     source, _, name = check.function.rpartition(":")
     try:
         said = getattr(_module(source), name)(answer, task.model_dump(mode="json"))
-    except Exception as error:  # it is the user's code: it may raise anything
+    except (Exception, SystemExit) as error:  # it is the user's code: it may raise anything
         return not_judged(f"{check.function} raised {type(error).__name__}: {error}")
     success, reason = said if isinstance(said, tuple) and len(said) == 2 else (said, "")
     if not isinstance(success, bool) and type(success).__name__ != "bool":

@@ -94,10 +94,12 @@ def _hand_over(folder: Path) -> Path:
 
 
 @contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Make a folder in which cells may write, and remove it at the end."""
-    made = Path(tempfile.mkdtemp(prefix=prefix))
+def temporary_folder(name: str) -> Iterator[Path]:
+    """Make a folder in which cells may write; remove it at the end, or after this process's."""
+    around = private_directory()
+    made = around / name
     try:
+        made.mkdir(mode=FOLDER_MODE)
         yield made
     finally:
-        clear(made)
+        clear(around)

@@ -180,7 +180,7 @@ async def verify_notebook(
     notebook = read_runnable(file)
     folder = own_folder(file)
     began = time.monotonic()
-    with temporary_folder("kernel-agent-verify-") as made:
+    with temporary_folder("verified") as made:
         folders = (str(folder), str(made))
         left_out = await asyncio.to_thread(copy_folder, notebook, *map(Path, folders))
         changed = await asyncio.to_thread(lambda: tuple(changed_inputs(notebook, made)))

@@ -91,6 +91,33 @@ def test_a_killed_sessions_folder_goes_and_a_living_ones_stays(
     assert not any(temporary.glob("ka-*"))
 
 
+WORKING = """
+import sys
+from kernel_agent.safe import temporary_folder
+
+with temporary_folder("verified") as made:
+    (made / "sales.csv").write_text("a,b")
+    print(made, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_copies_of_a_process_that_was_killed_go_and_those_of_a_living_one_stay(
+    temporary: Path,
+) -> None:
+    """``verify``, ``data`` and ``doctor`` work on such."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", WORKING], **pipes) as working:
+        assert working.stdout is not None
+        copy = Path(working.stdout.readline().strip(), "sales.csv")
+        reaper.sweep(str(temporary), time.monotonic() + GONE_S)
+        assert copy.exists()
+        working.kill()
+    assert copy.exists()
+    reaper.sweep(str(temporary), time.monotonic() + GONE_S)
+    assert list(temporary.iterdir()) == []
+
+
 def planted(folder: Path, name: str, **told: object) -> Path:
     """Make a folder as a session's, whose host is long gone."""
     made = folder / name

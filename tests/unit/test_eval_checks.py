@@ -5,6 +5,7 @@ import pytest
 from kernel_agent.errors import ModelError
 from kernel_agent.evaluation.checks import form_of, judge
 from kernel_agent.evaluation.tasks import Task
+from kernel_agent.inkernel.plain import as_json
 from kernel_agent.records.conversation import Reply, Usage
 
 
@@ -92,6 +93,16 @@ async def test_an_answer_of_which_the_beginning_was_kept_is_not_judged(check, ex
     assert "beginning" in said.reason
 
 
+async def test_a_table_with_a_text_of_which_the_beginning_was_kept_is_not_judged():
+    """Where all else is as expected."""
+    long = [{"k": "a", "v": "x" * 150_000}, {"k": "b", "v": "y" * 150_000}]
+    kept = as_json(long)
+    assert kept[0]["v"].endswith("…")
+    assert (await verdict("dataframe", long, kept)).success is None
+    for other in ([{**kept[0], "k": "c"}, kept[1]], [kept[0], {"k": "b", "v": "z" * 1000 + "…"}]):
+        assert (await verdict("dataframe", long, other)).success is False
+
+
 @pytest.mark.parametrize(
     ("check", "expected", "line"),
     [
@@ -127,14 +138,15 @@ async def test_a_function_of_the_users_judges_and_what_it_raises_is_not_the_mode
         "def even(answer, task):\n    return answer % 2 == 0, f'{answer} is odd'\n"
         "def broken(answer, task):\n    return 1 / 0\n"
         "def vague(answer, task):\n    return 'maybe'\n"
+        "def leaving(answer, task):\n    raise SystemExit(3)\n"
     )
     by = {name: {"kind": "python", "function": f"{source}:{name}"} for name in
-          ("even", "broken", "vague", "absent")}  # fmt: skip
+          ("even", "broken", "vague", "leaving", "absent")}  # fmt: skip
     assert (await verdict(by["even"], None, 4)).success is True
     assert (await verdict(by["even"], None, 3)).reason == "3 is odd"
     assert "ZeroDivisionError" in (await verdict(by["broken"], None, 4)).reason
     assert "'maybe'" in (await verdict(by["vague"], None, 4)).reason
-    for name in ("broken", "vague", "absent"):
+    for name in ("broken", "vague", "leaving", "absent"):
         assert (await verdict(by[name], None, 4)).success is None
 
 
