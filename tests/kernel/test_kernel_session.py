@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
-from support.waiting import begin
+from support.waiting import DEADLINE_S, begin
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
@@ -548,7 +548,7 @@ async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path
         assert host.stdout is not None
         pid, directory = host.stdout.readline().split()
         host.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline and (_runs(int(pid)) or Path(directory).exists()):
         await asyncio.sleep(0.02)
     assert not _runs(int(pid))

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from kernel_agent.safe import marks
+
 HOST = """
 import asyncio, pathlib, sys
 from kernel_agent.kernel.process import KernelSession
@@ -36,7 +38,7 @@ async def main():
 
 asyncio.run(main())
 """
-GONE_S = 8.0  # how long the last of it may take to go
+GONE_S = 60.0  # how long the last of it may take to go
 
 
 def one(folder: Path, level: str, marker: str, *, seconds: float | None) -> int:
@@ -53,6 +55,11 @@ def one(folder: Path, level: str, marker: str, *, seconds: float | None) -> int:
     return host.pid
 
 
+def _only_named(directory: Path) -> bool:
+    """Whether its host was killed as it made it: it goes when it is old enough (``marks``)."""
+    return {each.name for each in directory.iterdir()} <= {f"{marks.RECORD}.part"}
+
+
 def left(temporary: Path, marker: str, folders: Path, hosts: set[str]) -> list[str]:
     """Return what is left: processes by their arguments, directories, groups, owners, mounts."""
     found = []
@@ -65,7 +72,7 @@ def left(temporary: Path, marker: str, folders: Path, hosts: set[str]) -> list[s
             os.getpid()
         ):
             found.append(f"process {entry.name}: {words[:200]!r}")
-    found += [f"directory {path}" for path in temporary.glob("ka-*")]
+    found += [f"directory {path}" for path in temporary.glob("ka-*") if not _only_named(path)]
     groups = Path("/sys/fs/cgroup").glob("*/**/kernel-agent-ka-*")
     found += [f"control group {path}" for path in groups if path.name.split("-")[3] in hosts]
     found += [

@@ -31,7 +31,7 @@ async def main():
 
 asyncio.run(main())
 """
-GONE_S = 20.0
+GONE_S = 60.0
 
 
 @pytest.fixture

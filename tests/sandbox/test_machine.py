@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import DEADLINE_S
 
 from kernel_agent.errors import KernelError, SandboxError, UsageError
 from kernel_agent.kernel import Access, KernelSession
@@ -125,7 +126,7 @@ def alive(pids: list[int]) -> list[int]:
     return running
 
 
-def until_gone(pids: list[int], seconds: float = 20) -> list[int]:
+def until_gone(pids: list[int], seconds: float = DEADLINE_S) -> list[int]:
     deadline = time.monotonic() + seconds
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -419,7 +420,7 @@ def says_how_it_ended(driver: Driver) -> None:
 
 
 async def _noticed(session: KernelSession) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE_S
     while session.alive and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
     return "alive" if session.alive else "gone"
@@ -452,7 +453,7 @@ def test_a_machine_ends_with_a_host_that_is_killed(tmp_path):
     host.stdout.close()
     assert len(pids) > 1
     assert until_gone(pids) == []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE_S
     while Path(directory).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(directory).exists()

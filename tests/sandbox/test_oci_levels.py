@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
-from support.waiting import begin
+from support.waiting import DEADLINE_S, begin
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel import Access, KernelSession
@@ -309,7 +309,7 @@ async def test_a_host_that_is_killed_leaves_nothing(level: str, tmp_path: Path) 
     host.send_signal(signal.SIGKILL)
     host.wait()
     host.stdout.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline and (processes_naming(directory) or Path(directory).exists()):
         time.sleep(0.05)
     assert processes_naming(directory) == []

@@ -230,11 +230,8 @@ async def test_a_relay_ends_with_its_host(best: str, tmp_path: Path) -> None:
     assert Path(f"/proc/{pid}").exists()
     host.kill()
     await host.wait()
-    for _ in range(200):
-        if not Path(f"/proc/{pid}").exists() and not Path(directory).exists():
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("the relay or its directory is left")
+    await until(lambda: not Path(f"/proc/{pid}").exists())
+    await until(lambda: not Path(directory).exists())
 
 
 async def test_an_application_may_ask_for_ipc_itself(best: str, tmp_path: Path) -> None:
