@@ -41,7 +41,7 @@ GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and ag
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
-LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which has ended both
+LOST_GRACE = 1 / 60  # of the patience with a start: from a connection's end to the process's own
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
 
 
@@ -234,7 +234,7 @@ class KernelProcess(Kernel):
         """End a kernel that lost one of its connections, over which it is not heard any more."""
         assert self._died is not None
         reason = await client.lost
-        await first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
+        await first_of(self._died, seconds=LOST_GRACE * self._patience_s + self.poll_s)
         if not self._died.done():
             self._lost = f"it is not connected to the host any more: {reason}"
             await self.kill()
