@@ -43,7 +43,10 @@ Ask = Callable[[list[Message]], Awaitable[Reply]]
 JUDGE_TRIES = 3
 MAX_JUDGED = 20_000  # characters of an answer that a judge is shown
 IN_PART = "the answer is too long to be judged: its beginning alone was kept"
+USUAL = Number().relative
 SAME = 1e-9  # by which two computations of one number may differ
+MISSING = {"", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "NULL", "null", "None"}  # in a table
+MIDNIGHT = re.compile(r"(?<=^\d{4}-\d\d-\d\d)[T ]00:00:00(?:\.0+)?$")  # of a date alone
 PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?")
 
 
@@ -159,7 +162,7 @@ def _exact(check: Exact, expected: Json, answer: Json, text: str) -> Verdict:
     if isinstance(expected, int | float) and not isinstance(expected, bool):
         return near(Number(relative=SAME), expected, answer, text)
     if isinstance(expected, list | tuple | dict):
-        return _exact_many(expected, answer, text)
+        return _exact_many(check, expected, answer, text)
     return _exact_text(check, expected, answer, text)
 
 
@@ -183,17 +186,30 @@ def _only(answer: Json, expected: Json) -> Json:
     return answer
 
 
-def _exact_many(expected: Json, answer: Json, text: str) -> Verdict:
+def _exact_many(check: Exact, expected: Json, answer: Json, text: str) -> Verdict:
     told = json.dumps(expected, ensure_ascii=False)
     given = answer if isinstance(answer, str) else text
     written = literal(given)
-    if normal(told) == normal(given) or _same(expected, written):
+
+    def alike(value: Json) -> Json:
+        return _folded(value) if check.ignore_case else value
+
+    if alike(normal(told)) == alike(normal(given)) or _same(alike(expected), alike(written)):
         return RIGHT
     leaves = expected.values() if isinstance(expected, dict) else expected
     in_words = isinstance(answer, str) and written is None
-    if in_words and all(holds(normal(given), normal(str(leaf))) for leaf in leaves):
+    if in_words and all(holds(alike(normal(given)), alike(normal(str(leaf)))) for leaf in leaves):
         return unclear(f"expected {told}, got the text {given!r}")
     return wrong(f"expected {told!r}, got {given!r}")
+
+
+def _folded(value: Json) -> Json:
+    """Return a value whose texts do not tell capital letters from small ones."""
+    if isinstance(value, dict):
+        return {key.casefold(): _folded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_folded(inner) for inner in value]
+    return value.casefold() if isinstance(value, str) else value
 
 
 def _exact_text(check: Exact, expected: Json, answer: Json, text: str) -> Verdict:
@@ -246,6 +262,8 @@ def near(check: Number, expected: float, answer: Json, text: str) -> Verdict:
 
     def is_near(number: float) -> bool:
         # A hair more than allowed: 0.1 is not exactly a tenth.
+        if not check.tolerance and _are_two(float(number), float(expected), check.relative):
+            return False
         return abs(number - expected) <= allowed * (1 + 1e-9)
 
     if reading.best is not None and is_near(reading.best):
@@ -370,18 +388,14 @@ def _rows(frame: Any) -> list[list[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    if (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or str(value) in ("NaT", "<NA>")
-    ):
+    if value is None or str(value).strip() in MISSING:
         return None
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return bool(value)
     try:
         return float(value)
     except (TypeError, ValueError):
-        return str(value).strip()
+        return MIDNIGHT.sub("", str(value).strip())
 
 
 def _row_key(row: list[Any]) -> list[tuple[str, Any]]:
@@ -391,8 +405,15 @@ def _row_key(row: list[Any]) -> list[tuple[str, Any]]:
 
 def _cell_same(first: Any, second: Any, relative: float) -> bool:
     if isinstance(first, float) and isinstance(second, float):
-        return math.isclose(first, second, rel_tol=relative, abs_tol=1e-12)
+        near = math.isclose(first, second, rel_tol=relative, abs_tol=1e-12)
+        return near and not _are_two(first, second, relative)
     return bool(first == second)
+
+
+def _are_two(first: float, second: float, relative: float) -> bool:
+    """Whether these are whole numbers that differ, unless a check says by how much they may."""
+    whole = first.is_integer() and second.is_integer()
+    return whole and relative <= USUAL and first != second
 
 
 def _is_cut(whole: Any, shown: Any) -> bool:

@@ -51,7 +51,8 @@ class Exact(_Strict):
 class Number(_Strict):
     """The answer is this number, or holds exactly one number and it is this one.
 
-    It is right when it is within ``tolerance`` or within ``relative`` times the expected value.
+    It is right when it is within ``tolerance`` or within ``relative`` times the expected value;
+    whole numbers are, unless one of the two is given, right when they are equal.
     """
 
     kind: Literal["number"] = "number"
@@ -86,7 +87,8 @@ class Regex(_Strict):
 class Table(_Strict):
     """The answer is this table: a CSV file beside the tasks, or a list of rows.
 
-    Columns go by name, in any order; numbers may differ by ``relative`` of their value.
+    Columns go by name, in any order; numbers may differ by ``relative`` of their value, whole ones
+    by nothing unless it is given.
     """
 
     kind: Literal["dataframe"] = "dataframe"

@@ -228,6 +228,18 @@ def test_files_come_out_as_soon_as_their_cell_has_ended(kernel):
     assert (kernel.folder / "notes.txt").read_text() == "from the host, changed"
 
 
+def test_a_file_in_the_place_of_a_directory_comes_out_and_the_reverse(kernel):
+    kernel.run(
+        "import os; open('one', 'w').write('1')\nos.mkdir('two'); open('two/in', 'w').write('2')"
+    )
+    kernel.run(
+        "os.remove('one'); os.mkdir('one'); open('one/in', 'w').write('3')\n"
+        "os.remove('two/in'); os.rmdir('two'); open('two', 'w').write('4')"
+    )
+    assert (kernel.folder / "one" / "in").read_text() == "3"
+    assert (kernel.folder / "two").read_text() == "4"
+
+
 def test_inputs_can_be_read_and_not_changed(kernel):
     assert kernel.value("open('data/sales.csv').read()[:6]") == "'region'"
     for attempt in ("open('data/sales.csv', 'a')", "open('data/new', 'w')", "os.remove('data')"):

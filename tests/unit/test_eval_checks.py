@@ -36,6 +36,13 @@ RIGHT = [
     ({"kind": "regex", "pattern": r"\bJune\b"}, None, "It was June."),
     ("dataframe", ROWS, [{"v": 2.5, "k": "b"}, {"v": 1, "k": "a"}]),
     ({"kind": "dataframe", "relative": 0.01}, ROWS, [{"k": "a", "v": 1.001}, {"k": "b", "v": 2.5}]),
+    ({"kind": "exact", "ignore_case": True}, ["Adelie", {"x": 1}], ["ADELIE", {"X": 1}]),
+    ({"kind": "number", "relative": 1e-5}, 1_234_568, 1_234_567),
+    ({"kind": "number", "tolerance": 1}, 1_234_568, 1_234_567),
+    ("number", 1_234_568.5, 1_234_568.4),
+    ({"kind": "dataframe", "relative": 1e-5}, [{"id": 1_000_001}], [{"id": 1_000_002}]),
+    ("dataframe", [{"day": "2024-01-01"}], [{"day": "2024-01-01T00:00:00"}]),
+    ("dataframe", [{"region": "NA"}, {"region": "nan"}], [{"region": None}, {"region": "nan"}]),
 ]
 WRONG = [
     ("exact", "Gentoo", "gentoo"),
@@ -54,6 +61,12 @@ WRONG = [
     ("dataframe", ROWS, [{"k": "a", "v": 1}, {"k": "b", "v": 2.6}]),
     ("dataframe", ROWS, "a table"),
     ({"kind": "dataframe", "ignore_order": False}, ROWS, ROWS[::-1]),
+    ({"kind": "exact", "ignore_case": True}, ["Adelie"], ["GENTOO"]),
+    ("exact", ["Adelie"], ["ADELIE"]),
+    ("number", 1_234_568, 1_234_567),
+    ("dataframe", [{"id": 1_000_001}], [{"id": 1_000_002}]),
+    ("dataframe", [{"day": "2024-01-01"}], [{"day": "2024-01-01T12:00:00"}]),
+    ("dataframe", [{"region": "NA"}], [{"region": "EU"}]),
 ]
 
 
@@ -201,3 +214,11 @@ async def test_a_judge_that_comes_to_reason_or_fails_is_heard():
     said = await verdict(RUBRIC, None, "G", ask=Judge(ModelError("refused")))
     assert (said.success, "refused" in said.reason) == (None, True)
     assert (await verdict(RUBRIC, None, "G")).success is None
+
+
+@pytest.mark.parametrize("region", ["NA", None])
+async def test_what_a_csv_file_calls_missing_is_a_name_or_is_missing(region, tmp_path):
+    (tmp_path / "right.csv").write_text("region,sold\nNA,1\nEU,2\n")
+    rows = [{"region": region, "sold": 1}, {"region": "EU", "sold": 2}]
+    said = await verdict("dataframe", str(tmp_path / "right.csv"), rows)
+    assert said.success is True

@@ -417,8 +417,9 @@ class Workspace:
         """Send the changes since the last time, and the names of removed files."""
         with self._lock:
             found = dict(self._scan())
-            for name in sorted(self._known.keys() - found.keys(), reverse=True):
-                wire.send(GONE, os.fsencode(name))
+            for name in sorted(self._known, reverse=True):
+                if len(found.get(name, ())) != len(self._known[name]):  # gone, or of another kind
+                    wire.send(GONE, os.fsencode(name))
             for name, seen in found.items():
                 if self._known.get(name) != seen:
                     self._send(wire, name, seen)
