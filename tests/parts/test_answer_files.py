@@ -113,7 +113,8 @@ HOSTILE = "N\\x1b]0;owned\\x07\\x9b2J"
 @pytest.mark.parametrize(
     ("code", "shown"),
     [(TABLE.replace("=S", HOSTILE), "region,sold\nN,1234567.5\nN2J,\n"),
-     (f"final_answer({{'a': '{HOSTILE}'}})", '{"a": "N\\u001b]0;owned\\u00072J"}\n'), (FIGURE, "")],
+     pytest.param(f"final_answer({{'a': '{HOSTILE}'}})", '{"a": "N\\u001b]0;owned\\u00072J"}\n',
+                  marks=pytest.mark.long), (FIGURE, "")],
     ids=["table", "dict", "figure"],
 )  # fmt: skip
 def test_a_terminal_gets_no_escape_sequence_and_no_picture(tmp_path, code, shown):

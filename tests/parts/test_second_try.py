@@ -52,7 +52,7 @@ def run(folder: Path, source: str, *options: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, report.read_text() if report.exists() else ""
 
 
-@pytest.mark.parametrize("options", [(), PARALLEL])
+@pytest.mark.parametrize("options", [(), pytest.param(PARALLEL, marks=pytest.mark.long)])
 def test_what_passes_the_second_time_is_reported_and_fails_nothing(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_test_that_ends_its_process_is_tried_again_too(tmp_path: Path) -> None
     assert "crashed" in report
 
 
-@pytest.mark.parametrize("options", [(), PARALLEL])
+@pytest.mark.parametrize("options", [(), pytest.param(PARALLEL, marks=pytest.mark.long)])
 def test_what_fails_twice_fails(tmp_path: Path, options: tuple[str, ...]) -> None:
     """And was tried twice, not more often."""
     assert run(tmp_path, ALWAYS.format(1), *options)[::2] == (1, "")

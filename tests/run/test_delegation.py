@@ -267,7 +267,7 @@ async def test_cancelling_the_run_leaves_no_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds", [0.05, *(pytest.param(s, marks=pytest.mark.long) for s in (0.2, 0.8)), 0.4]
+    "seconds", [0.4, *(pytest.param(s, marks=pytest.mark.long) for s in (0.05, 0.2, 0.8))]
 )
 async def test_a_run_may_be_stopped_while_its_agents_start(tmp_path: Path, seconds: float) -> None:
     replies = [cell("open('here', 'w').close()\ndelegate.map(['Sleep'] * 6)")]

@@ -212,7 +212,9 @@ async def test_the_interrupt_ends_a_run_that_does_not_let_itself_be_interrupted(
     assert "\nAnswer\n2\n" in after
 
 
-@pytest.mark.parametrize("how", ["shutdown", "restart", "kill"])
+@pytest.mark.parametrize(
+    "how", ["shutdown", pytest.param("restart", marks=pytest.mark.long), "kill"]
+)
 async def test_the_agents_kernels_end_with_the_notebooks(tmp_path, how):
     """Also those of runs in the background, and when the kernel is killed."""
     slow = script(tmp_path, "a.jsonl", "import time\ntime.sleep(60)")

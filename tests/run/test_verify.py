@@ -486,7 +486,12 @@ print(table)"""
 
 
 @pytest.mark.parametrize(
-    ("ours", "width"), [(None, 80), ({"schema": 1}, 80), ({"schema": 1, "texts": {"a": "b"}}, 160)]
+    ("ours", "width"),
+    [
+        (None, 80),
+        pytest.param({"schema": 1}, 80, marks=pytest.mark.long),
+        ({"schema": 1, "texts": {"a": "b"}}, 160),
+    ],
 )
 def test_a_wide_table_is_printed_again_at_the_width_at_which_it_was(
     tmp_path: Path, ours: dict[str, Any] | None, width: int
