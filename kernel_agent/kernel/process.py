@@ -39,7 +39,7 @@ from kernel_agent.safe import clear, one_line, private_directory
 START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
-SHUTDOWN_GRACE_S = 0.5
+SHUTDOWN_GRACE_S = 3.0  # to write what open files hold back; one that computes on is killed then
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
 LOST_GRACE = 1 / 60  # of the patience with a start: from a connection's end to the process's own
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded

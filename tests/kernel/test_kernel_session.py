@@ -503,7 +503,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
 
 
 AT_THE_END = """
-import atexit, gzip, pathlib, sys, types
+import atexit, gzip, pathlib, sys, time, types
 
 class Last:
     def __del__(self):
@@ -517,6 +517,7 @@ for file in (named, zipped, module.file):
     file.write("held back")
 del module
 atexit.register(lambda: pathlib.Path("at_exit.txt").write_text("called"))
+atexit.register(time.sleep, 1)  # a moment: as on a busy machine
 """
 
 
