@@ -127,28 +127,77 @@ def revived(value: Any) -> Any:
     return forms[value["$"]]()
 
 
+def compared(value: Any) -> Any:
+    """Return an argument as it is compared: floats to twelve digits, whatever its library.
+
+    Raises
+    ------
+    ValueError
+        The run did not keep it as it was.
+    """
+    import decimal
+    import fractions
+    import pathlib
+    import uuid
+    from collections.abc import Collection, Mapping
+
+    methods: dict[str, Callable[[], Any]] = {
+        "to_csv": lambda: value.to_csv(float_format="%.12g"),
+        "getbands": lambda: [value.size, value.convert("RGBA").tobytes()],
+        "total_seconds": lambda: f"{value.total_seconds():.12g} s",
+        "isoformat": lambda: f"{value.isoformat()}",
+        "tolist": lambda: compared(value.tolist()),
+    }
+    kinds: dict[Any, Callable[[], Any]] = {
+        (pathlib.PurePath, uuid.UUID): lambda: repr(str(value)),
+        str: lambda: str.__repr__(value),
+        (bytes, bytearray): lambda: repr(bytes(value)),
+        Mapping: lambda: [[compared(key), compared(item)] for key, item in value.items()],
+        (set, frozenset): lambda: sorted(map(str, map(compared, value))),
+        Collection: lambda: [compared(item) for item in value],
+        float: lambda: f"{value:.12g}",
+        int: lambda: int.__repr__(value),
+        (type(None), decimal.Decimal, fractions.Fraction): lambda: repr(value),
+    }
+    forms = [methods[name] for name in methods if hasattr(value, name)]
+    forms += [kinds[kind] for kind in kinds if isinstance(value, kind)]
+    if not forms or (isinstance(value, str) and "[secret]" in value):
+        raise ValueError("the run kept it in another form")
+    return forms[0]()
+
+
 def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]:
     """Return a function that gives what the host tool gave in the run.
 
-    A call gets the first unused result that was recorded for the same arguments, else the next
-    unused one.
+    A call gets the first unused result that was recorded for the same arguments. Where arguments
+    cannot be compared, it gets the next unused one.
     """
+    from itertools import chain
+
     unused = list(recorded)
 
-    def same(recorded: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> bool:
+    def asked(args: Any, kwargs: Any) -> Any:
         try:
-            then_args, then_kwargs = revived(recorded["args"]), revived(recorded["kwargs"])
+            return compared([args, sorted(kwargs.items())])
         except ValueError:
-            return False
-        return repr([then_args, sorted(then_kwargs.items())]) == repr(
-            [list(args), sorted(kwargs.items())]
-        )
+            return None
+
+    def then(recorded: dict[str, Any]) -> Any:
+        try:
+            return asked(revived(recorded["args"]), revived(recorded["kwargs"]))
+        except ValueError:
+            return None
 
     def call(*args: object, **kwargs: object) -> object:
         if not unused:
             raise RuntimeError(f"{name} was called {len(recorded)} times in the run, not more")
-        known = (n for n, recorded in enumerate(unused) if same(recorded, args, kwargs))
-        result = unused.pop(next(known, 0))
+        now = asked(args, kwargs)
+        same = (n for n, each in enumerate(unused) if now and then(each) == now)
+        unknown = (n for n, each in enumerate(unused) if not now or not then(each))
+        place = next(chain(same, unknown), None)
+        if place is None:
+            raise RuntimeError(f"{name} was not called with these arguments in the run")
+        result = unused.pop(place)
         if "error" not in result:
             return revived(result["result"])
         raise failure(str(result["error"]))
@@ -161,7 +210,8 @@ def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]
 def delegated(recorded: list[dict[str, object]]) -> Callable[..., object]:
     """Return a function that gives what agents on the host answered in the run.
 
-    A task gets the first unused answer that was recorded for it, else the next unused one.
+    A task gets the first unused answer that was recorded for it, else the next one whose task the
+    run kept only a description of.
     """
     unused: list[dict[str, Any]] = list(recorded)
 
@@ -169,7 +219,10 @@ def delegated(recorded: list[dict[str, object]]) -> Callable[..., object]:
         if not unused:
             raise RuntimeError(f"{len(recorded)} tasks were delegated in the run, not more")
         known = [(r["args"] or [r["kwargs"].get("task")])[0] for r in unused]
-        result = unused.pop(known.index(task) if task in known else 0)
+        cut = [n for n, each in enumerate(known) if "[secret]" in each or type(each) is not str]
+        if task not in known and not cut:
+            raise RuntimeError("this task was not delegated in the run")
+        result = unused.pop(known.index(task) if task in known else cut[0])
         if "error" in result:
             raise RuntimeError(str(result["error"]).partition(": ")[2])
         return revived(result["result"])

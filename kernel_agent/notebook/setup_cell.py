@@ -241,7 +241,7 @@ def _replay_source(
         *answering,
         *failing,
         *([preamble.revived] if recorded else []),
-        *([preamble.replayed] if of_tools else []),
+        *([preamble.compared, preamble.replayed] if of_tools else []),
         *([preamble.delegated] if "delegate" in recorded else []),
         *([preamble.Outputs] if outputs.used else []),
     ]

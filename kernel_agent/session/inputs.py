@@ -111,7 +111,8 @@ def place(
             try:
                 placed = [placing.put(source) for source in sources]
                 placed += [placing.link_folder(scan) for scan in scans]
-                kept = [_keep_place(file, opened, notice) for file in beside]
+                given = {file.path for file in placed}  # goes before what lies beside
+                kept = [_keep_place(f, opened, notice) for f in beside if f.path not in given]
                 return (*placed, *filter(None, kept))
             except BaseException:
                 placing.undo()

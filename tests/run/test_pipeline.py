@@ -83,28 +83,34 @@ def test_the_cells_find_the_files_beside_the_notebook_that_they_name(tmp_path):
     (home / "helpers.py").write_text("def twice(x):\n    return 2 * x\n")
     (home / "private.csv").write_text("a\n")
     (home / "link.csv").symlink_to("/etc/passwd")
+    (home / "data").mkdir()
+    (home / "data" / "given.csv").write_text("a\n9\n")
+    (tmp_path / "given.csv").write_text("a\n11\n")
     file = write(
         home / "n.ipynb",
         new_code_cell(
             "import glob, helpers, pandas as pd\n"
-            "found = [pd.read_csv(n).a.sum() for n in ('x.csv', 'my table.csv')]\n"
+            "names = 'x.csv', 'my table.csv', 'data/given.csv'\n"
+            "found = [pd.read_csv(n).a.sum() for n in names]\n"
             "found += [pd.read_csv(n).a.sum() for y in [2024] for n in glob.glob(f'in/{y}*.csv')]\n"
             "open('x.csv', 'a').write('1000\\n')\n"
             "print(helpers.twice(sum(found)), sorted(glob.glob('*')), 'link.csv')"
         ),
     )
-    done = command(file, "--out", "o", "--json", cwd=tmp_path)
+    done = command(file, "--data", "given.csv", "--out", "o", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "not copied" not in done.stderr  # what is given goes before what lies beside
     (step,) = json.loads(done.stdout)["trace"] and [
         r for r in read_trace(tmp_path / "o") if isinstance(r, Step)
     ]
     text = step.observation.text
-    assert text.startswith("108 ")
+    assert text.startswith("130 ")
     assert "private.csv" not in text
     assert "'link.csv'" not in text
     assert (home / "x.csv").read_text() == "a\n1\n41\n"
     start = next(r for r in read_trace(tmp_path / "o") if hasattr(r, "data"))
-    assert {f.path for f in start.data} == {"x.csv", "my table.csv", "in/2024.csv", "helpers.py"}
+    beside = {"x.csv", "my table.csv", "in/2024.csv", "helpers.py"}
+    assert {f.path for f in start.data} == {"data/given.csv", *beside}
 
 
 def test_a_file_beside_that_is_too_large_to_copy_is_one_line(tmp_path):
