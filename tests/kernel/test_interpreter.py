@@ -482,6 +482,7 @@ print(codes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen by Linux")
+@pytest.mark.long
 def test_a_process_ends_well_on_one_processor_too(tmp_path: Path) -> None:
     """A thread of the library that still wants Python as it ends would abort one in twenty."""
     command = [sys.executable, "-c", ENDINGS]

@@ -114,7 +114,8 @@ HOSTILE = "N\\x1b]0;owned\\x07\\x9b2J"
     ("code", "shown"),
     [(TABLE.replace("=S", HOSTILE), "region,sold\nN,1234567.5\nN2J,\n"),
      pytest.param(f"final_answer({{'a': '{HOSTILE}'}})", '{"a": "N\\u001b]0;owned\\u00072J"}\n',
-                  marks=pytest.mark.long), (FIGURE, "")],
+                  marks=pytest.mark.long),
+     pytest.param(FIGURE, "", marks=pytest.mark.long)],
     ids=["table", "dict", "figure"],
 )  # fmt: skip
 def test_a_terminal_gets_no_escape_sequence_and_no_picture(tmp_path, code, shown):
@@ -128,6 +129,7 @@ def test_a_terminal_gets_no_escape_sequence_and_no_picture(tmp_path, code, shown
     assert (tmp_path / "out/answer.png").exists() != bool(shown)
 
 
+@pytest.mark.long
 async def test_a_long_text_is_whole_for_a_program(tmp_path):
     code = cell("final_answer('é' * 1_500_000)")
     async with Session(model=ScriptedModel([code]), out=tmp_path / "out") as session:

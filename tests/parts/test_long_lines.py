@@ -81,10 +81,19 @@ def test_outputs_never_take_more_of_a_line_than_they_may(
         assert not any("not kept" in str(o.get("text", "")) for o in outputs)
 
 
+TEXTS = {
+    "control characters": "\x01" * 500_000, "halves": "\ud800" * 500_000,
+    "characters of four bytes": "😀" * 1_000_000, "escapes": '"\n' * 500_000,
+    "plain text": "x" * 3_000_000,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "text",
-    ["\x01" * 500_000, "\ud800" * 500_000, "😀" * 1_000_000, '"\n' * 500_000, "x" * 3_000_000],
-    ids=["control characters", "halves", "characters of four bytes", "escapes", "plain text"],
+    [
+        pytest.param(text, id=name, marks=[pytest.mark.long] if n else [])
+        for n, (name, text) in enumerate(TEXTS.items())
+    ],
 )
 @pytest.mark.parametrize("kind", ["stream", "display_data", "error"])
 def test_the_longest_line_that_outputs_can_make_is_read_again(
@@ -100,7 +109,8 @@ def test_the_longest_line_that_outputs_can_make_is_read_again(
     assert again(step_with(outputs), tmp_path).result.outputs == tuple(outputs)
 
 
-@pytest.mark.parametrize("item", [None, pytest.param([], marks=pytest.mark.long)], ids=repr)
+@pytest.mark.long
+@pytest.mark.parametrize("item", [None, []], ids=repr)
 def test_the_most_items_that_outputs_can_have_are_read_again(tmp_path: Path, item: Any) -> None:
     collector = Collector(step=1)
     for _ in range(45):
@@ -109,6 +119,7 @@ def test_the_most_items_that_outputs_can_have_are_read_again(tmp_path: Path, ite
     assert again(step_with(collector.outputs()), tmp_path).result.outputs
 
 
+@pytest.mark.long
 def test_a_step_with_all_that_it_may_have_is_read_again(tmp_path: Path) -> None:
     """The outputs are whole; of the words of a model that lost its way the beginning is kept."""
     collector = Collector(step=1)

@@ -439,7 +439,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up():
         never.set()
 
 
-@pytest.mark.parametrize("way", ["hangs", "floods"])
+@pytest.mark.parametrize("way", [pytest.param("hangs", marks=pytest.mark.long), "floods"])
 async def test_an_endpoint_that_never_ends_its_answer_costs_one_call(way):
     """Nor does the end of the session wait for it: its farewell is not answered."""
     over = asyncio.Event()

@@ -149,6 +149,7 @@ async def test_a_cell_that_is_interrupted_after_its_answer_has_not_answered(tmp_
     assert "The answer does not stand" in run.steps[0].observation.text
 
 
+@pytest.mark.long
 async def test_a_notebook_with_notes_and_a_lost_answer_reproduces(tmp_path):
     replies = [
         cell("n = 41\nfinal_answer(n, note='first')\nassert n == 42"),

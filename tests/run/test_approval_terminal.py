@@ -126,7 +126,7 @@ ANSWER = "final_answer('done')"
 FENCED = {"KERNEL_AGENT_FORMAT": "fenced", "TERM": "dumb"}
 
 
-@pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
+@pytest.mark.parametrize("term", [pytest.param("dumb", marks=pytest.mark.long), "xterm-256color"])
 def test_a_call_is_shown_and_asked_about_at_the_terminal(folder, term):
     """Harmless, with its reason; what is no answer is asked again; a reason reaches the model."""
     calls = (f"body = {HIDDEN!r}\nsend_mail('anna', body=body)", "send_mail('bert')", ANSWER)
@@ -277,6 +277,7 @@ def test_the_command_line_goes_before_the_file_tool_by_tool(folder):
     assert "there is none. Did you mean send_mail?" in done.stdout
 
 
+@pytest.mark.long
 def test_show_tells_the_decisions_of_a_past_run(folder):
     """In the words of the run."""
     with Terminal(folder, *arguments(folder, "send_mail('anna')", ANSWER)) as terminal:

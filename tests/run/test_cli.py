@@ -286,6 +286,7 @@ class Terminal:
         return True
 
 
+@pytest.mark.long
 def test_questions_at_a_terminal_share_a_session(folder, monkeypatch):
     """One after another, with their steps, until the user leaves."""
     monkeypatch.setenv("TERM", "xterm-256color")

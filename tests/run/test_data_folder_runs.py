@@ -172,6 +172,7 @@ async def test_files_that_the_cells_may_not_read_are_counted(tmp_path, lake):
     assert any("denver.csv (not readable)" in line for line in listed)
 
 
+@pytest.mark.long
 async def test_several_folders_and_files_are_told_of_together(tmp_path, lake):
     other = tmp_path / "other" / "lake"  # of the same name
     other.mkdir(parents=True)
@@ -189,6 +190,7 @@ async def test_several_folders_and_files_are_told_of_together(tmp_path, lake):
     assert "- data/lake-2 (a folder" in asked
 
 
+@pytest.mark.long
 async def test_an_agent_of_the_run_reads_the_same_folders(tmp_path, lake):
     """Without another look through them; what it read is on its own record and on that above."""
     model = script(
@@ -299,6 +301,7 @@ async def test_a_folder_is_looked_through_again_only_when_a_file_has_changed(tmp
         assert await find("snow") == ("data/lake/rain/denver.csv", before + 1)
 
 
+@pytest.mark.long
 async def test_a_folder_of_the_settings_is_data_where_none_is_named(tmp_path, lake, monkeypatch):
     """Of one's own sessions; not of an agent's of the run, which has its folders already."""
     settings = tmp_path / "settings.toml"

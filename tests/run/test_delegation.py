@@ -249,6 +249,7 @@ async def test_every_kind_of_value_goes_in_and_comes_back(tmp_path: Path) -> Non
     ).reproduces
 
 
+@pytest.mark.long
 async def test_cancelling_the_run_leaves_no_agent(tmp_path: Path) -> None:
     replies = [cell("delegate('Sleep')"), reply("Sleep", "open('here', 'w').close()\n" + SLEEP)]
     out = tmp_path / "out"

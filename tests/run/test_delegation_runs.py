@@ -56,6 +56,7 @@ async def test_an_agent_has_no_variable_and_no_file_of_the_run_above_it(tmp_path
     assert run.answer == [2.5, ["a", "b"], False, ["agents", "data", "run.ipynb", "trace.jsonl"]]
 
 
+@pytest.mark.long
 async def test_waiting_for_an_agent_is_not_the_cells_time(tmp_path: Path) -> None:
     replies = [
         cell("answer = delegate('Take a while')\nfinal_answer(answer)"),

@@ -60,7 +60,7 @@ RUNNING = {
     page: [(kind, code) for kind, code in blocks if kind in {"console", "python"}]
     for page, blocks in FOUND.items()
 }
-QUICK = {"README", "tools", "install"}  # what is tried first
+QUICK = {"README", "install"}  # what is tried first
 HERE = {p: [b for b in blocks if not needs(b[1])] for p, blocks in RUNNING.items()}
 
 

@@ -140,6 +140,7 @@ def test_calls_whose_arguments_had_to_be_repaired_are_counted_beside_failed_ones
     assert [made.repaired for made in first.action.calls] == [False, True, False]
 
 
+@pytest.mark.long
 def test_what_a_model_is_asked_ends_with_the_form_and_its_answers_are_judged_by_value(tmp_path):
     """Where calls are the actions the smoke test has a tool; an answer beside calls is marked."""
     (tmp_path / "tool.py").write_text(

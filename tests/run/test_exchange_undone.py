@@ -86,6 +86,7 @@ async def test_what_was_put_survives_a_lost_kernel_and_then_an_undo(tmp_path: Pa
         assert await session.take(["rows"]) == {"rows": [1, 2]}
 
 
+@pytest.mark.long
 async def test_a_kernel_that_sees_no_files_is_given_its_variables_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_notebook_asks_and_goes_on_with_the_result(tmp_path):
     assert printed(value) == "answered 3 True\n"
 
 
+@pytest.mark.long
 def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
     """The cell is the task, its first line holds the options."""
     model = script(tmp_path, "final_answer('yes')")

@@ -213,7 +213,7 @@ async def test_the_interrupt_ends_a_run_that_does_not_let_itself_be_interrupted(
 
 
 @pytest.mark.parametrize(
-    "how", ["shutdown", pytest.param("restart", marks=pytest.mark.long), "kill"]
+    "how", [*(pytest.param(how, marks=pytest.mark.long) for how in ("shutdown", "restart")), "kill"]
 )
 async def test_the_agents_kernels_end_with_the_notebooks(tmp_path, how):
     """Also those of runs in the background, and when the kernel is killed."""
@@ -237,6 +237,7 @@ async def test_the_agents_kernels_end_with_the_notebooks(tmp_path, how):
             await ending
 
 
+@pytest.mark.long
 async def test_the_panel_is_loaded_before_the_first_question(tmp_path, monkeypatch):
     """Its libraries take longer to import than a panel may take to appear."""
     monkeypatch.setenv("KERNEL_AGENT_PANEL", "on")
@@ -249,6 +250,7 @@ async def test_the_panel_is_loaded_before_the_first_question(tmp_path, monkeypat
         assert await book.run(wait) == "True\n"
 
 
+@pytest.mark.long
 def test_papermill_waits_for_the_run_and_keeps_its_notebook(tmp_path, monkeypatch):
     """Run All waits; the parameters reach the question."""
     monkeypatch.chdir(tmp_path)
@@ -270,6 +272,7 @@ def test_papermill_waits_for_the_run_and_keeps_its_notebook(tmp_path, monkeypatc
     assert any("final_answer(21)" in cell.source for cell in exported.cells)
 
 
+@pytest.mark.long
 def test_a_terminal_of_ipython_shows_the_same(tmp_path):
     """There a run is text and blocks."""
     import subprocess

@@ -51,6 +51,7 @@ async def begun(book: Any) -> None:
     assert "\nAnswer\n41\n" in text
 
 
+@pytest.mark.long
 async def test_another_model_format_or_approval_goes_on_in_the_same_kernel(folder: Path) -> None:
     """And in the same conversation, folder and trace."""
     async with opened(folder) as book:
@@ -66,6 +67,7 @@ async def test_another_model_format_or_approval_goes_on_in_the_same_kernel(folde
     assert len(kernels) == 1
 
 
+@pytest.mark.long
 async def test_without_a_model_nothing_is_made_for_what_is_no_table(folder: Path) -> None:
     (folder / "bare.csv").write_text("region,sales\n")
     (folder / "picture.png").write_bytes(b"\x89PNG")
@@ -101,6 +103,7 @@ async def test_a_slip_destroys_nothing(folder: Path) -> None:
     assert "Data:  data/sales.csv" in after
 
 
+@pytest.mark.long
 async def test_a_model_that_never_replies_gives_way_to_the_one_before(folder: Path) -> None:
     """A name that is misspelt: kernel, conversation and files stay, and so does the model."""
     failing(folder, "c.jsonl")
@@ -142,6 +145,7 @@ async def test_what_needs_a_new_kernel_takes_files_and_variables_along(folder: P
     assert NEW_KERNEL not in again
 
 
+@pytest.mark.long
 async def test_a_question_that_fits_the_session_before_goes_back_to_it(folder: Path) -> None:
     """Another file was named by mistake, and its run stopped or came to nothing."""
     (folder / "other.csv").write_text("a\n1\n")
@@ -165,6 +169,7 @@ def send(text: str) -> str:
 """
 
 
+@pytest.mark.long
 async def test_what_was_said_of_asking_is_named_where_a_new_session_goes_on_with_it(
     folder: Path,
 ) -> None:

@@ -46,6 +46,7 @@ async def test_a_function_of_the_notebook_runs_on_its_main_thread(tmp_path: Path
     assert background.endswith("MainThread 2\n")
 
 
+@pytest.mark.long
 async def test_a_tool_with_another_signature_is_used_when_it_is_named_anew(tmp_path: Path) -> None:
     """The kernel has a function of the old signature, and goes on with the old function."""
     model = script(tmp_path, "a.jsonl", *[ASKS] * 2)
@@ -67,7 +68,7 @@ async def test_an_error_of_the_function_is_one_in_the_cell_that_called_it(tmp_pa
     assert "no USD" in told.split("\nAnswer\n")[1]
 
 
-@pytest.mark.parametrize("first_line", ["", "%%time\n"])
+@pytest.mark.parametrize("first_line", ["", pytest.param("%%time\n", marks=pytest.mark.long)])
 async def test_the_interrupt_ends_a_function_that_runs_and_its_run(
     tmp_path: Path, first_line: str
 ) -> None:

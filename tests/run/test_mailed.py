@@ -54,7 +54,10 @@ def _texts(notebook: Any) -> list[str]:
             ("print('a')", "print({k: len(outputs[k]) for k in (1,)})\nfinal_answer(1)"),
             marks=pytest.mark.long,
         ),
-        ("n = delegate('How many?', data=[1, 2])\nprint(n)", "final_answer(n)"),
+        pytest.param(
+            ("n = delegate('How many?', data=[1, 2])\nprint(n)", "final_answer(n)"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 async def test_small_things_travel_in_the_notebook(tmp_path: Path, sources: Any) -> None:

@@ -96,6 +96,7 @@ def test_python_m_imports_none_of_its_modules_from_the_working_directory(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.long
 def test_a_report_obeys_no_matplotlibrc_of_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_text("figure.facecolor: red\n")
     code = (

@@ -121,6 +121,7 @@ def test_without_a_collector_nothing_of_opentelemetry_is_loaded(tmp_path: Path) 
     assert program(code, tmp_path) == ["7", "False"]
 
 
+@pytest.mark.long
 def test_a_program_that_has_set_up_opentelemetry_has_the_spans_in_its_own(tmp_path: Path) -> None:
     code = f"""{EMBEDDED}
 from opentelemetry import trace
@@ -176,6 +177,7 @@ def test_the_command_of_the_document_sends_its_run(tmp_path: Path) -> None:
     assert {span.resource["service.name"] for span in collector.spans} == {"nightly-report"}
 
 
+@pytest.mark.long
 def test_the_command_alone_says_how_its_run_is_sent(tmp_path: Path) -> None:
     with Collector() as collector:
         done = command(tmp_path, collector.url)

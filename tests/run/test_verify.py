@@ -160,6 +160,7 @@ async def test_a_cell_that_takes_too_long_is_interrupted(save: Callable[..., Pat
     assert report.cells[0].detail == "interrupted after 0.5 s"
 
 
+@pytest.mark.long
 async def test_sets_are_printed_in_the_same_order_in_each_kernel(
     save: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -428,6 +429,7 @@ def test_displays_that_change_later_and_widgets_are_as_jupyter_recorded_them(
     assert report.reproduces, report.to_json()
 
 
+@pytest.mark.long
 async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_the_trace(
     tmp_path: Path,
 ) -> None:
@@ -488,7 +490,7 @@ print(table)"""
 @pytest.mark.parametrize(
     ("ours", "width"),
     [
-        (None, 80),
+        pytest.param(None, 80, marks=pytest.mark.long),
         pytest.param({"schema": 1}, 80, marks=pytest.mark.long),
         ({"schema": 1, "texts": {"a": "b"}}, 160),
     ],
@@ -563,6 +565,7 @@ def test_a_level_that_starts_no_jupyter_kernel_here_is_refused_by_name(golden: P
         verify(golden, sandbox="bubblewarp")
 
 
+@pytest.mark.long
 def test_the_command_takes_its_level_from_the_setting_and_an_option_goes_before_it(
     save: Callable[..., Path], tmp_path: Path
 ) -> None:
