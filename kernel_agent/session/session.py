@@ -12,7 +12,7 @@ thread of the session's own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +168,7 @@ class Session(Life):
             tools=_several(tools),
             mcp=_several(mcp),
             approver=approver,
-            data=_several(data) or (settings.data if lineage is None and resume is None else ()),
+            data=_sources(data) or (settings.data if lineage is None and resume is None else ()),
             out=out,
             title=title,
             resume=resume,
@@ -394,3 +394,21 @@ def _several(given: Any) -> tuple[Any, ...]:
     """Return what was given as a tuple; a text, path or function that stands alone is one of it."""
     alone = isinstance(given, str | Path) or callable(given)
     return (given,) if alone else tuple(given)
+
+
+def _sources(given: Any) -> tuple[Any, ...]:
+    """Return the files and folders that were given as data.
+
+    Raises
+    ------
+    UsageError
+        One is something else, as a table.
+    """
+    alone = isinstance(given, Mapping) or hasattr(given, "columns")
+    several = isinstance(given, Iterable) and not alone
+    sources = _several(given) if several else (given,)
+    for each in sources:
+        if not isinstance(each, str | Path) and not hasattr(each, "folder"):
+            kind = type(each).__name__
+            raise UsageError(f"data are files and folders, not a {kind}: give variables to put()")
+    return sources

@@ -11,11 +11,13 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.errors import InputError
+from kernel_agent import ScriptedModel, Session
+from kernel_agent.errors import InputError, UsageError
 from kernel_agent.records.event import Notice
 from kernel_agent.records.trace import DataFile
 from kernel_agent.session.filetypes import SAMPLE_BYTES
@@ -454,3 +456,12 @@ def test_an_output_folder_that_cannot_be_made_is_said(tmp_path):
     source = written(tmp_path, "a.csv", TABLE)
     with pytest.raises(InputError, match=r"cannot be copied to .*--out"):
         put(source / "out", source)
+
+
+@pytest.mark.parametrize(
+    "data", [pd.DataFrame({"a": [1]}), [pd.DataFrame({"a": [1]})], {"a.csv": 1}, 3, [b"a.csv"]]
+)
+def test_what_is_no_file_is_refused_as_data(data):
+    """A table has its own way in; its column names are no files."""
+    with pytest.raises(UsageError, match=r"^data are files and folders, not a \w+: give .* put"):
+        Session(model=ScriptedModel([]), data=data)
