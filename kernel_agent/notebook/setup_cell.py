@@ -237,11 +237,12 @@ def _replay_source(
     of_tools = bool({*recorded} - {"delegate"})
     answering: list[Callable[..., Any]] = [no_answer, preamble.final_answer] if strict else []
     failing: list[Callable[..., Any]] = [preamble.ToolError, preamble.failure] if of_tools else []
+    replaying: list[Callable[..., Any]] = [preamble.compared, preamble.replayed]
     needed: list[Callable[..., Any]] = [
         *answering,
         *failing,
         *([preamble.revived] if recorded else []),
-        *([preamble.compared, preamble.replayed] if of_tools else []),
+        *(replaying if of_tools else []),
         *([preamble.delegated] if "delegate" in recorded else []),
         *([preamble.Outputs] if outputs.used else []),
     ]
