@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -226,7 +227,8 @@ class DisplayCap:
         """Return the representations that are small enough, or a note in their place."""
         kept: dict[str, Any] = {}
         left_out: list[str] = []
-        for mime, value in data.items():
+        for mime, given in data.items():
+            value = b64encode(given).decode() if isinstance(given, bytes) else given
             size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
             if size > (MAX_BINARY if mime.startswith(("image/", "text/html")) else MAX_TEXT):
                 left_out.append(f"[{mime} of {size:,} characters: too large to show]")

@@ -80,8 +80,7 @@ class Shell:
 
     def publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Put out a display."""
-        content = {"data": self.cap.bound(data), "metadata": metadata or {}}
-        self.emit("display_data", content)
+        self.emit("display_data", {"data": self.cap.bound(data), "metadata": metadata or {}})
 
     def display(self, *values: Any) -> None:
         """Show values; what cells find as ``display``."""

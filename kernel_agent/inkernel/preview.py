@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from io import StringIO
@@ -62,7 +62,7 @@ def tell_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(told)
 
 
-def quote_name(name: str) -> str:
+def quote_name(name: str, most: int = NAME_CHARS) -> str:
     """Return a name, cut where it is long, in quotes where nobody sees how it is spelled.
 
     Examples
@@ -70,7 +70,7 @@ def quote_name(name: str) -> str:
     >>> quote_name("mass"), quote_name("mass ")
     ('mass', "'mass '")
     """
-    name = name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 1]}{GAP}"
+    name = name if len(name) <= most else f"{name[: most - 1]}{GAP}"
     plain = name and name.isprintable() and name == " ".join(name.split())
     return name if plain else repr(name)
 
@@ -135,12 +135,12 @@ def _draw(
     view = table.iloc[rows, columns]
     row_gap = _gap(rows) if len(rows) < len(table) else None
     column_gap = _gap(columns) if len(columns) < table.shape[1] else None
-    index = [_labels(view.index.get_level_values(n)) for n in range(view.index.nlevels)]
     cut = _Cut(cell_chars)
+    index = [_labels(view.index.get_level_values(n), cut) for n in range(view.index.nlevels)]
     cells = [[cut(text) for text in column] for column in cell_texts(view, cell_chars)]
     body = [list(row) for row in zip(*index, *cells, strict=True)]
-    heads = _heads(view) if names else []
-    named = [_name(name) for name in view.index.names]
+    heads = _heads(view, cut) if names else []
+    named = [cut.name(name) for name in view.index.names]
     if any(named):
         heads.append([*named, *[""] * len(columns)])
     heads = [line for line in heads if any(line)]
@@ -163,23 +163,19 @@ def _gap(positions: list[int]) -> int:
     return next((n for n, at in enumerate(positions) if n != at), len(positions))
 
 
-def _heads(view: Any) -> list[list[str]]:
+def _heads(view: Any, cut: _Cut) -> list[list[str]]:
     """Return a line for each level of the columns, with its name above the index."""
     before = [""] * (view.index.nlevels - 1)
     return [
-        [*before, _name(view.columns.names[n]), *_labels(view.columns.get_level_values(n))]
+        [*before, cut.name(view.columns.names[n]), *_labels(view.columns.get_level_values(n), cut)]
         for n in range(view.columns.nlevels)
     ]
 
 
-def _name(name: object) -> str:
-    return "" if name is None else quote_name(str(name))
-
-
-def _labels(level: Any) -> list[str]:
+def _labels(level: Any, cut: _Cut) -> list[str]:
     missing = level.isna()
     return [
-        ("NaT" if level.dtype.kind in "mM" else "NaN") if gone else quote_name(str(text))
+        ("NaT" if level.dtype.kind in "mM" else "NaN") if gone else cut.name(text)
         for text, gone in zip(level.astype(str), missing, strict=True)
     ]
 
@@ -197,6 +193,11 @@ class _Cut:
             return text
         self.count += 1
         return f"{text[: self.most - 1]}{GAP}"
+
+    def name(self, name: object) -> str:
+        """Return a name of a row or column, of which each character is to be told."""
+        self.count += len(str(name)) > self.most
+        return "" if name is None else quote_name(str(name), self.most)
 
 
 def cell_texts(view: Any, cell_chars: int | None = None) -> list[list[str]]:
@@ -285,8 +286,7 @@ def preview_collection(items: Any) -> dict[str, Any] | None:
     if type(items) not in COLLECTIONS:
         return None
     if len(items) > WHOLE_ITEMS:
-        shown = _write_items(items, WHOLE_ITEMS)
-        return _with_whole(shown, _write_items(items, KEPT_CELLS))
+        return _with_whole(_write_items(items, WHOLE_ITEMS), _write_items(items, KEPT_CELLS))
     if not _holds_scalars(items):
         return None
     text = _pretty(items, WHOLE_ITEMS)
@@ -295,8 +295,7 @@ def preview_collection(items: Any) -> dict[str, Any] | None:
 
 def _write_items(items: Any, most: int) -> dict[str, Any]:
     pairs: Iterable[Any] = items.items() if isinstance(items, dict) else items
-    first: Iterator[Any] = islice(pairs, most)
-    text = _pretty(type(items)(first), most)
+    text = _pretty(type(items)(islice(pairs, most)), most)
     return _described(text, {"items": max(len(items) - most, 0)})
 
 

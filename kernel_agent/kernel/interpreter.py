@@ -333,8 +333,9 @@ class InterpreterSession(Kernel):
 
         try:
             self._state = await session.dump()
-        except MontyError as error:
-            self.epitaph = one_line(str(error), 300)
+        except (MontyError, RuntimeError) as error:
+            if isinstance(error, MontyError):  # else it ended in the cell before
+                self.epitaph = one_line(str(error), 300)
             await self._let_go()
             return CellError(ename="KernelDied", evalue=self.epitaph)
         return None

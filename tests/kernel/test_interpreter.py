@@ -181,6 +181,17 @@ async def test_a_worker_that_has_ended_before_a_cell_is_a_kernel_that_has_died(
             await kernel.execute("x")
 
 
+async def test_a_worker_that_its_memory_ends_within_a_cell_is_a_kernel_that_has_died(
+    folder: Path,
+) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        await kernel.execute("x = [0]\nwhile True:\n    x = x + x")
+        result = await kernel.execute("1")
+        assert (result.status, kernel.alive) == ("dead", False)
+        assert result.error is not None
+        assert result.error.evalue == "the interpreter's process ended"
+
+
 async def test_a_variable_that_is_asked_of_a_worker_that_has_ended_is_no_missing_one(
     folder: Path,
 ) -> None:

@@ -46,6 +46,16 @@ async def test_what_a_shown_table_lacks_is_reopened(kernel: KernelSession) -> No
     assert kept.count("x" * 100) == 500
 
 
+async def test_long_names_of_rows_and_columns_are_counted_and_kept(kernel: KernelSession) -> None:
+    made = "pd.DataFrame({'n' * 100: [1]}, index=['r' * 100])"
+    result = await kernel.execute(f"import pandas as pd\n{made}")
+    step = kernel.steps
+    assert f"… 2 cells shortened; outputs[{step}] has all" in observe(result, step=step).text
+    kept = await shown(kernel, f"print(outputs[{step}])")
+    assert "n" * 100 in kept
+    assert "r" * 100 in kept
+
+
 async def test_a_figure_comes_with_its_step_and_titles(kernel: KernelSession) -> None:
     text = await shown(
         kernel,

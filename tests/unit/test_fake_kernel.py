@@ -261,3 +261,13 @@ def test_cells_run_in_this_very_process(tmp_path: Path) -> None:
     """Nobody should think otherwise."""
     with session(tmp_path, ["import os\nfinal_answer(os.getpid())"]) as one:
         assert one.run_sync("Where?").answer == os.getpid()
+
+
+def test_a_picture_is_shown_as_in_a_real_kernel(tmp_path: Path) -> None:
+    cell = "from PIL import Image\none = Image.new('RGB', (3, 2))\ndisplay(one)\none"
+    with session(tmp_path, [cell, "final_answer(1)"]) as one:
+        seen = one.run_sync("Draw").steps[0].observation
+    assert seen.text.splitlines()[:2] == [
+        "[figure 1 of step 1, PNG 3x2]",
+        "[figure 2 of step 1, PNG 3x2]",
+    ]
