@@ -334,8 +334,7 @@ class InterpreterSession(Kernel):
         try:
             self._state = await session.dump()
         except (MontyError, RuntimeError) as error:
-            if isinstance(error, MontyError):  # else it ended in the cell before
-                self.epitaph = one_line(str(error), 300)
+            self.epitaph = one_line(str(error)) if isinstance(error, MontyError) else self.epitaph
             await self._let_go()
             return CellError(ename="KernelDied", evalue=self.epitaph)
         return None
