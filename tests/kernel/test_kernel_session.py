@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
-from support.waiting import DEADLINE_S, begin
+from support.waiting import DEADLINE_S, begin, runs
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
@@ -496,7 +496,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
     await kernel.close()
     await kernel.close()
     assert pid is not None
-    assert not _runs(pid)
+    assert not runs(pid)
     assert not _runs_with(marker)
     assert directory is not None
     assert not directory.exists()
@@ -550,9 +550,9 @@ async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path
         pid, directory = host.stdout.readline().split()
         host.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline and (_runs(int(pid)) or Path(directory).exists()):
+    while time.monotonic() < deadline and (runs(int(pid)) or Path(directory).exists()):
         await asyncio.sleep(0.02)
-    assert not _runs(int(pid))
+    assert not runs(int(pid))
     assert not Path(directory).exists()
 
 
@@ -563,15 +563,6 @@ async def test_many_kernels_at_once_do_not_mix(tmp_path: Path) -> None:
             return text_of(await kernel.execute("mine"))
 
     assert await asyncio.gather(*(one(n) for n in range(4))) == ["0", "1", "2", "3"]
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for yet does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 def _runs_with(argument: str) -> bool:

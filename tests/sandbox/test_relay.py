@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from support.application import App, application
-from support.waiting import until
+from support.waiting import runs, until
 
 from kernel_agent.sandbox.chooser import level_of, probe
 
@@ -227,10 +227,10 @@ async def test_a_relay_ends_with_its_host(best: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert host.stdout is not None
     pid, directory = (await asyncio.wait_for(host.stdout.readline(), 120)).decode().split()
-    assert Path(f"/proc/{pid}").exists()
+    assert runs(int(pid))
     host.kill()
     await host.wait()
-    await until(lambda: not Path(f"/proc/{pid}").exists())
+    await until(lambda: not runs(int(pid)))
     await until(lambda: not Path(directory).exists())
 
 

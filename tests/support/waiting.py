@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,15 @@ def wait_until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.005)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 async def begin(kernel: Kernel, code: str, **options: Any) -> asyncio.Task[CellResult]:
