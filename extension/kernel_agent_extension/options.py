@@ -117,9 +117,9 @@ Options come first, and -- ends them; TASK is taken as it is written: nothing is
 %config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
 Questions of one notebook share a session: a later one builds on what an earlier one computed, also
-with another --model, --format or --approve. --new, another --data, --tools, --sandbox and the like
-need a new kernel: files, tools and variables passed in are there again, and the session before is
-kept until the new one has answered.
+with another --model, --format or --approve. Another --data, --tools, --sandbox and the like need a
+new kernel: files, tools and variables passed in are there again; with --new they are not. The
+session before is kept until the new one has answered.
 The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
 
 

@@ -108,6 +108,7 @@ def test_the_help_lists_every_option_within_a_screen():
     assert max(map(len, HELP.splitlines())) <= 100
     assert "%agent --data PATH TASK           about a file, or a folder of them" in HELP
     assert "--data PATH         a file or folder to ask about; again for more" in HELP
+    assert "passed in are there again; with --new they are not" in HELP
 
 
 @pytest.mark.parametrize(
