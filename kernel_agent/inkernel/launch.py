@@ -72,6 +72,7 @@ def main(argv: list[str]) -> None:
             without_clients()
         app_module = import_module(f"{NAME}.app")
         app = app_module.start(connection_file, beside(connection_file, "agent.json"))
+        import_module(f"{NAME}.children").pass_over_ended()
     except BaseException:
         os.write(log, traceback.format_exc().encode(errors="replace"))
         os._exit(1)
@@ -120,6 +121,7 @@ def run_plain(arguments: list[str]) -> None:
     from ipykernel import kernelapp, zmqshell
 
     import_module(f"{NAME}.interrupts").install()
+    import_module(f"{NAME}.children").pass_over_ended()
     try:
         os.close(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
     except OSError:  # no pseudo-terminal, on which ipykernel runs `!command`

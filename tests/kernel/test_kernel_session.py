@@ -532,6 +532,15 @@ async def test_what_open_files_hold_back_is_written_when_the_kernel_ends(tmp_pat
     assert (tmp_path / "at_exit.txt").read_text() == "called"
 
 
+async def test_a_child_that_nobody_has_waited_for_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """The kernel would use up its time to end, and what its open files hold back would be lost."""
+    async with KernelSession(cwd=tmp_path) as kernel:
+        children = "import subprocess\nleft = [subprocess.Popen(['sleep', n]) for n in ('0', '60')]"
+        assert (await kernel.execute(f"{children}\n{AT_THE_END}")).ok
+    assert (tmp_path / "named.txt").read_text() == "held back"
+    assert (tmp_path / "at_exit.txt").read_text() == "called"
+
+
 async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
