@@ -120,14 +120,21 @@ def _for_a_person(run: Run) -> str:
 def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr, verbose=options.verbose)
-    try:
-        with shown as view:
-            run = _answer(task, options, view, cells)
-    except KernelAgentError as error:
-        write_line(json.dumps(_failure(task, error)))
-        raise
+    with shown as view:
+        run = _answer(task, options, view, cells)
     write_line(json.dumps(_as_json(run)))
     return run.status.exit_code
+
+
+@contextmanager
+def failure_as_json(task: str, *, wanted: bool) -> Iterator[None]:
+    """Print what fails within as one JSON object where that is wanted."""
+    try:
+        yield
+    except KernelAgentError as error:
+        if wanted:
+            write_line(json.dumps(_failure(task, error)))
+        raise
 
 
 def converse(options: Options) -> int:

@@ -107,24 +107,25 @@ def run(options: Question) -> int:
     """Answer a question about your data."""
     from kernel_agent.cli import ask
 
-    if options.task is not None:
-        check_task(options.task)
-    chosen = ask.Options(
-        data=options.data,
-        copy_data=options.copy_data,
-        tools=options.tools,
-        mcp=options.mcp,
-        out=options.out,
-        verbose=options.verbose,
-        settings={**options.kernel, **options.limits},
-    )
-    if options.answer_only:
-        return ask.ask_for_answer(_task(options.task), chosen)
-    if options.as_json:
-        return ask.ask_for_json(_task(options.task), chosen, quiet=options.quiet)
-    if options.task is None and not options.quiet and _at_terminal():
-        return ask.converse(chosen)
-    return ask.ask(_task(options.task), chosen, quiet=options.quiet)
+    with ask.failure_as_json(options.task or "", wanted=options.as_json):
+        if options.task is not None:
+            check_task(options.task)
+        chosen = ask.Options(
+            data=options.data,
+            copy_data=options.copy_data,
+            tools=options.tools,
+            mcp=options.mcp,
+            out=options.out,
+            verbose=options.verbose,
+            settings={**options.kernel, **options.limits},
+        )
+        if options.answer_only:
+            return ask.ask_for_answer(_task(options.task), chosen)
+        if options.as_json:
+            return ask.ask_for_json(_task(options.task), chosen, quiet=options.quiet)
+        if options.task is None and not options.quiet and _at_terminal():
+            return ask.converse(chosen)
+        return ask.ask(_task(options.task), chosen, quiet=options.quiet)
 
 
 def pipeline(options: Cells) -> int:
@@ -138,16 +139,17 @@ def pipeline(options: Cells) -> int:
     from kernel_agent.models import ScriptedModel
     from kernel_agent.session import files_beside, read_cells
 
-    cells = read_cells(options.notebook)
-    chosen = ask.Options(
-        data=(*options.data, *files_beside(options.notebook, cells)),
-        out=options.out,
-        verbose=options.verbose,
-        model=ScriptedModel([]),
-        settings=options.settings,
-    )
-    work = ask.ask_for_json if options.as_json else ask.ask
-    return work(options.notebook.stem, chosen, quiet=options.quiet, cells=cells)
+    with ask.failure_as_json(options.notebook.stem, wanted=options.as_json):
+        cells = read_cells(options.notebook)
+        chosen = ask.Options(
+            data=(*options.data, *files_beside(options.notebook, cells)),
+            out=options.out,
+            verbose=options.verbose,
+            model=ScriptedModel([]),
+            settings=options.settings,
+        )
+        work = ask.ask_for_json if options.as_json else ask.ask
+        return work(options.notebook.stem, chosen, quiet=options.quiet, cells=cells)
 
 
 def _task(task: str | None) -> str:

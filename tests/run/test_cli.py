@@ -419,10 +419,18 @@ def test_wrong_use_is_one_line_with_exit_code_2(folder, name):
     assert [p.name for p in left] in ([], ["runs"])
 
 
-def test_an_error_before_the_run_is_json_too(folder):
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("run", "x", "--data", "none.csv"), "none.csv does not exist"),
+        (("run",), "There is no task"),
+        (("pipeline", "none.ipynb"), "none.ipynb"),
+    ],
+)
+def test_an_error_before_the_run_is_json_too(folder, asked, said):
     """A script that reads the object always finds one."""
-    done = run(folder, "run", "x", "--data", "none.csv", "--json")
-    assert "none.csv does not exist" in complaint(done, 2)
+    done = run(folder, *asked, "--json")
+    assert said in complaint(done, 2)
     result = json.loads(done.stdout)
     assert (result["status"], result["answer"], result["steps"]) == ("usage_error", None, 0)
 
