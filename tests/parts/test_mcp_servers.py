@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import socket
@@ -437,6 +438,38 @@ async def test_an_endpoint_that_says_nothing_is_given_up():
             async with opened("wiki", configured=configured):
                 pass
         never.set()
+
+
+async def test_an_answer_that_is_compressed_unasked_is_not_unpacked():
+    """A megabyte of it may stand for a gigabyte."""
+    asked = []
+
+    async def answer(head, message, writer):
+        asked.append(head.lower())
+        if message.get("method") == "initialize":
+            writer.write(reply(HELLO, message["id"]))
+        elif message.get("method") == "tools/list":
+            tool = {"name": "echo", "inputSchema": {"type": "object"}}
+            writer.write(reply({"tools": [tool]}, message["id"]))
+        elif message.get("method") == "tools/call":
+            result = {"content": [{"type": "text", "text": "a" * 10_000_000}]}
+            told = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+            packed = gzip.compress(json.dumps(told).encode())
+            lines = f"Content-Encoding: gzip\r\nContent-Length: {len(packed)}\r\nConnection: close"
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{lines}".encode())
+            writer.write(b"\r\n\r\n" + packed)
+        else:
+            writer.write(b"HTTP/1.1 202 Yes\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+
+    async with (
+        endpoint(answer) as url,
+        opened("wiki", configured={"wiki": {"url": url}}) as (tools, _),
+    ):
+        with pytest.raises(ToolError, match="its answer is compressed, which was not asked for"):
+            await tools["echo"].call([], {})
+    assert asked
+    assert all(b"accept-encoding: identity" in head for head in asked)
 
 
 @pytest.mark.parametrize("way", [pytest.param("hangs", marks=pytest.mark.long), "floods"])

@@ -282,29 +282,37 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    class Unread(httpx2.ReadError):
+        """An answer that is not read on."""
+
     class Capped(httpx2.AsyncHTTPTransport):
         """Ends an answer that exceeds the bounds."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            request.headers["accept-encoding"] = "identity"  # what is packed cannot be counted
             response = await super().handle_async_request(request)
             if request.method == "POST" and response.status_code >= 400:
                 refused(response.status_code)
             kind = response.headers.get("content-type", "")
             events = kind.startswith("text/event-stream")
-            response.stream = Body(response.stream, events=events)
+            packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+            response.stream = Body(response.stream, events=events, packed=packed)
             return response
 
     class Body(httpx2.AsyncByteStream):
-        def __init__(self, inner: Any, *, events: bool) -> None:
+        def __init__(self, inner: Any, *, events: bool, packed: bool) -> None:
             self._inner = inner
             self._events = events
+            self._packed = packed
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
+            if self._packed:
+                raise Unread("its answer is compressed, which was not asked for")
             try:
                 async for part in _bound_answer(self._inner, events=self._events):
                     yield part
             except ValueError as error:
-                raise httpx2.ReadError(str(error)) from None
+                raise Unread(f"its answer has {error}") from None
 
         async def aclose(self) -> None:
             await self._inner.aclose()
