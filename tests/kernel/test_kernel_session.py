@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
-from support.waiting import DEADLINE_S, begin, runs
+from support.waiting import DEADLINE_S, begin, runs, until
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
@@ -492,7 +492,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
     pid, directory = kernel.pid, kernel._directory
     marker = f"60.{secrets.randbelow(10**9):09}"  # pids mean nothing outside a sandbox
     await kernel.execute(f"import subprocess; child = subprocess.Popen(['sleep', '{marker}'])")
-    assert _runs_with(marker)
+    await until(lambda: _runs_with(marker))  # its arguments are there a moment after its start
     await kernel.close()
     await kernel.close()
     assert pid is not None
