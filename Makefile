@@ -70,8 +70,8 @@ TEST = $(UNIT) tests/goldens tests/run tests/parts tests/kernel tests/corpus
 # Levels, attacks and browsers: need system packages. What takes longest begins first.
 LEVELS = tests/attacks tests/sandbox
 BROWSER = tests/browser
-# Two workers for each processor: tests wait for kernels and servers, and other work may go on here.
-PARALLEL = -q -n $(shell echo $$(( $$(nproc) * 2 ))) --dist
+# Three workers for two processors: a third of the time a test waits for a kernel or a server.
+PARALLEL = -q -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist
 QUICK = --hypothesis-profile quick
 WORKERS = logical
 # What fails is tried once more, alone.
