@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import pytest
 from corpus.test_recorded_turns import FOLDER, is_program
+from support.examples import thinned
 from support.replies import outcome
 
 from kernel_agent.errors import FormatError
@@ -146,7 +147,8 @@ def test_no_reply_that_the_endpoint_cut_off_is_run_in_any_format():
 @pytest.mark.parametrize("name", ["fenced", "envelope", "tool"])
 def test_nothing_inside_of_reasoning_is_run_whatever_real_models_write_there(tags, name):
     """Not the draft, not its blocks, not its tags; the code after it is."""
-    for draft, after in list(pairwise(text for _, cut, text in turns() if not cut))[::25]:
+    pairs = list(pairwise(text for _, cut, text in turns() if not cut))
+    for draft, after in thinned(pairs[::25]):
         if "<think" in draft or "</think" in draft:
             continue
         thinking = tags.format(draft)
@@ -179,8 +181,8 @@ def wrapped(code, shape):
 @pytest.mark.parametrize("notation", NOTATIONS)
 def test_real_code_comes_through_a_call_in_any_notation_as_it_was_written(notation):
     """Character by character: the quotes, backslashes and braces of real cells included."""
-    cells = real_cells()[::4]
-    assert len(cells) > 400
+    cells = thinned(real_cells()[::4])
+    assert len(cells) > 80
     for code in cells:
         arguments, content = NOTATIONS[notation](code)
         calls = () if arguments is None else (ToolCall(id="", name="python", arguments=arguments),)
@@ -192,7 +194,7 @@ def test_real_code_comes_through_a_call_in_any_notation_as_it_was_written(notati
 @pytest.mark.parametrize("name", ["fenced", "envelope", "tool"])
 def test_real_code_comes_through_every_format_as_it_was_written(name):
     """What a format composes of a real cell, it reads back."""
-    for code in real_cells()[::4]:
+    for code in thinned(real_cells()[::4]):
         assert outcome(get_format(name).compose(thought="Next.", code=code), name) == Code(
             source=code, thought="Next."
         )

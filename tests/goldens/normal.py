@@ -64,6 +64,7 @@ TABLE: tuple[tuple[str, Change], ...] = (
 COMPILED = tuple((re.compile(pattern), change) for pattern, change in TABLE)
 
 
+@cache  # most of what is told is told in many places
 def normal(text: str, folder: Path | None = None) -> str:
     """Return a text with the same thing in the place of what differs each time."""
     for path, name in (

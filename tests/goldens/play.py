@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from kernel_agent_extension.panel import Panel
 from servers.openai_server import FAULTS, Behaviour, OpenAIServer, Writer, error
 from servers.openai_server import text as said_in_text
 from support.replies import cell
+from support.waiting import DEADLINE_S
 
 from goldens import telling
 from goldens.normal import normal
@@ -218,6 +220,7 @@ class Page:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.says: Callable[[Any], None] = lambda _said: None
+        self.answered = threading.Event()
 
     def __call__(self, heard: Callable[[Any], None]) -> Page:
         self.says = heard
@@ -225,6 +228,8 @@ class Page:
 
     def send(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
+        if "for" in message:
+            self.answered.set()
 
     def close(self) -> None:
         pass
@@ -260,8 +265,7 @@ def opened(events: Sequence[Event], out: Path) -> list[dict[str, Any]]:
         whole(event)
     whole.note("a note")
     front.says({"do": "hello", "view": "v"})
-    while not any("for" in message for message in list(front.messages)):
-        pass
+    assert front.answered.wait(DEADLINE_S)
     whole.finish("<b>over</b>", "over")
     (answer,) = [message for message in front.messages if "for" in message]
     return [*answer["notes"], {"op": "opened", "undo": answer["undo"]}, *kept]

@@ -97,7 +97,7 @@ def text(result: CellResult) -> str:
 async def test_eight_threads_make_thousands_of_calls_and_nothing_is_lost_or_reordered(
     kernel: KernelSession,
 ) -> None:
-    broker, each = Broker(TOOLS), examples(1250)
+    broker, each = Broker(TOOLS), examples(750)
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
         f"numbers = range({each})\n"
@@ -303,8 +303,8 @@ async def test_hostile_requests_leave_no_memory_taken_on_the_host(kernel: Kernel
             assert (
                 await run(kernel, code.format(seed=seed, count=examples(100)), timeout_s=300)
             ).ok
-            told = []
-            while len(told) < 12 and not (told and told[-1] < left[-1] + 0.5):
+            told, looks = [], 12 if seed else 3  # at first there is nothing to come back to
+            while len(told) < looks and not (told and told[-1] < left[-1] + 0.5):
                 gc.collect()  # what was still on its way when the cell ended is answered at once
                 told.append(tracemalloc.get_traced_memory()[0] / 1e6)
                 await asyncio.sleep(0.3)

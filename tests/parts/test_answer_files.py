@@ -64,6 +64,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.long
 async def test_all_of_an_answer_is_written_where_pyarrow_is_not_installed(tmp_path):
     """A table with all its rows, also into a file; what is no table for a program alone."""
     answers = TABLES | OTHERS
@@ -80,6 +81,7 @@ def test_the_answer_alone_can_be_read_by_a_program(tmp_path):
     assert alone(tmp_path, TABLE).stdout == b"region,sold\nN,1234567.5\n=S,\n"
 
 
+@pytest.mark.long
 def test_a_figure_is_a_png_alone_and_as_a_file(tmp_path):
     done = alone(tmp_path, FIGURE)
     for png in (io.BytesIO(done.stdout), tmp_path / "out/answer.png"):
@@ -94,6 +96,7 @@ def test_without_an_answer_nothing_is_written_and_the_code_says_so(tmp_path):
     assert b"not answered" in done.stderr
 
 
+@pytest.mark.long
 async def test_a_long_answer_is_whole_for_a_program_and_shortened_in_the_trace(tmp_path):
     long = (
         "import pandas as pd\n"
@@ -136,6 +139,7 @@ async def test_a_long_text_is_whole_for_a_program(tmp_path):
         assert answer_bytes(await session.run("What?")).decode() == "é" * 1_500_000 + "\n"
 
 
+@pytest.mark.long
 async def test_the_next_answer_gets_a_name_of_its_own_and_is_no_file_of_the_cells(tmp_path):
     """Where something is already, nothing is replaced; a link there is not followed."""
     outside = tmp_path / "outside"
@@ -158,6 +162,7 @@ async def test_a_folder_that_is_gone_is_an_error_of_the_machine(tmp_path):
         keep_answer(run)
 
 
+@pytest.mark.long
 async def test_a_large_table_is_parquet_but_for_a_program_csv(tmp_path, monkeypatch):
     monkeypatch.setattr(answer_files, "MAX_CSV", 3)
     async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:

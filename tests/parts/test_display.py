@@ -203,7 +203,7 @@ def test_what_is_no_picture_or_a_bomb_is_left_out(mime: str, data: Any) -> None:
 
 
 def test_a_picture_that_would_not_fit_is_scaled_down() -> None:
-    noise = Image.effect_noise((3000, 1500), 100)
+    noise = Image.effect_noise((2000, 1000), 100)
     buffer = io.BytesIO()
     noise.save(buffer, "PNG")
     kept = displayable(shown({"image/png": base64.b64encode(buffer.getvalue()).decode()}))

@@ -161,14 +161,14 @@ async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
     assert "took no part" not in " ".join(compare_folder(tmp_path).words)
 
 
+OTHER_ENDINGS = ("time_limit", "token_limit", "loop_detected", "denied")
+
+
 @pytest.mark.parametrize(
     "ending",
     [
         {"status": "step_limit"},
-        {"status": "time_limit"},
-        {"status": "token_limit"},
-        {"status": "loop_detected"},
-        {"status": "denied"},
+        *(pytest.param({"status": status}, marks=pytest.mark.long) for status in OTHER_ENDINGS),
         {"status": "kernel_lost", "model_calls": 1},
         {"status": "model_error", "model_calls": 3},
     ],
@@ -504,6 +504,7 @@ async def test_the_report_names_the_kinds_on_which_arms_differ_and_links_each_ru
     assert f"[2](runs/{run.run_id}/1/run.ipynb)" in report
 
 
+@pytest.mark.long
 async def test_the_report_is_a_notebook_whose_cells_give_what_it_shows(tmp_path):
     """It is valid, holds both pictures, and nothing that a model wrote is live in it."""
     work = Scripted(outcome_of({0, 1}, {1}))

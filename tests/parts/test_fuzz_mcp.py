@@ -232,7 +232,7 @@ def _sent(tally: Path) -> tuple[int, int]:
 )
 def test_changed_answers_of_a_server_neither_break_nor_fill_the_host(how: str, share: int) -> None:
     """In a process of its own, whose memory is compared with what the property allows."""
-    count = examples(COUNT, least=200) // share
+    count = examples(COUNT, least=100) // share
     done = subprocess.run(
         [sys.executable, __file__, how, str(count), str(SEED)],
         capture_output=True, text=True, check=False, timeout=120 + count,

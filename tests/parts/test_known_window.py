@@ -240,7 +240,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.just("m")
 JSON = st.recursive(LEAVES, lambda p: st.lists(p) | st.dictionaries(NAMES, p), max_leaves=9)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(entries=st.lists(st.dictionaries(NAMES, JSON), max_size=3))
 def test_whatever_a_list_holds_an_allowance_is_within_its_bounds(entries: Any) -> None:
     window = window_in(entries, "m")

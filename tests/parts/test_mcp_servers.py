@@ -218,7 +218,7 @@ async def test_hostile_schemas_cost_nothing_and_reach_nobody():
             "what it sent is malformed: tools.0.inputSchema.required: Input should be a valid list",
         ),
         ("no-such-program-here", "there is no such program"),
-        ("true", "it ended with exit code 0"),
+        pytest.param("true", "it ended with exit code 0", marks=pytest.mark.long),
         ("yes no message", "it does not speak the protocol"),
     ],
 )

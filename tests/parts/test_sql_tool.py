@@ -264,6 +264,7 @@ def test_a_wrong_password_is_said_without_it(postgres):
     assert "analyst" not in str(error.value)
 
 
+@pytest.mark.long
 async def test_a_server_that_goes_away_is_one_line():
     """Between two calls."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")

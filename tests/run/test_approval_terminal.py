@@ -146,6 +146,7 @@ def test_a_call_is_shown_and_asked_about_at_the_terminal(folder, term):
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_tool_is_allowed_for_the_rest_of_the_run(folder):
     """One question for many calls."""
     loop = "for n in range(5):\n    send_mail(f'to{n}')"
@@ -155,6 +156,7 @@ def test_a_tool_is_allowed_for_the_rest_of_the_run(folder):
     assert len(sent(folder)) == 5
 
 
+@pytest.mark.long
 def test_long_arguments_can_be_seen_whole(folder):
     """What is cut says so, and v shows it."""
     code = "send_mail('anna', body='a' * 3000 + 'THE' + 'END' + 'b' * 3000)"
@@ -183,6 +185,7 @@ def test_a_cell_is_changed_in_an_editor_before_it_runs(folder):
     assert last.result.answer.value == "berta"
 
 
+@pytest.mark.long
 def test_an_editor_that_fails_changes_nothing(folder):
     """One line, and the question again."""
     command = arguments(folder, "final_answer(1)", more=("--approve=always",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import nbformat
+import pytest
 from support.calls import ANSWER, BOTH, call, session
 
 from kernel_agent import verify
@@ -43,6 +44,7 @@ async def test_a_notebook_of_calls_runs_again_without_the_host(tmp_path):
     assert {c.verdict for c in result.cells} <= {"same", "skipped"}, result
 
 
+@pytest.mark.long
 async def test_a_call_that_takes_too_long_is_given_up_and_the_others_count(tmp_path):
     """The limit is a cell's; the notebook has no cell for what did not end."""
     slow = call("slowly", '{"seconds": 60}', "", ("price", '{"product": "apples"}'))

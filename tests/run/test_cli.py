@@ -176,6 +176,7 @@ def test_a_signal_stops_the_run_and_keeps_everything(folder, number):
     assert "kept = 1" in (folder / "out" / "run.ipynb").read_text()
 
 
+@pytest.mark.long
 def test_a_reader_who_leaves_ends_nothing(folder):
     """As in ``| head -1``: no traceback, and the run is kept."""
     process = start(
@@ -204,6 +205,7 @@ def test_output_that_cannot_be_written_is_said_and_the_run_is_kept(folder):
     assert (folder / "out" / "run.ipynb").is_file()
 
 
+@pytest.mark.long
 def test_a_closed_standard_output_costs_the_display_only(folder):
     """As under some schedulers, or with ``>&-``."""
     arguments = ["run", "x", *PURE, script(folder, PRINT, ANSWER), "--out=out"]
@@ -333,6 +335,7 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
     assert "Answer\r\n42\r\n" in said
 
 
+@pytest.mark.long
 def test_undo_question_at_the_prompt_takes_all_its_steps_back(folder, monkeypatch):
     """Then those of the one before; what other programs call /undo and /exit is known."""
     monkeypatch.setenv("TERM", "dumb")

@@ -60,10 +60,13 @@ def connections(folder: Path, *arguments: str, **changes: str) -> set[str]:
     return set(seen.read_text().splitlines())
 
 
-def test_without_a_model_nothing_is_connected_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "commands", [("verify",), pytest.param(("show", "export"), marks=pytest.mark.long)]
+)
+def test_without_a_model_nothing_is_connected_to(tmp_path: Path, commands: tuple[str, ...]) -> None:
     asked = ("run", "Total amount per region", "--data", "sales.csv", "--out", "out")
     assert connections(tmp_path, *asked) == set()
-    for command in ("verify", "show", "export"):
+    for command in commands:
         assert connections(tmp_path, command, "out") == set(), command
 
 

@@ -144,6 +144,7 @@ async def test_a_trace_of_a_stranger_copies_no_file_that_it_does_not_know(tmp_pa
         assert [path for path in away.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.long
 async def test_a_folder_that_holds_the_runs_is_data_without_them(tmp_path, lake, monkeypatch):
     """``--data .``: the session's own folder lies in it, and earlier ones."""
     monkeypatch.chdir(lake)
@@ -212,6 +213,7 @@ async def test_an_agent_of_the_run_reads_the_same_folders(tmp_path, lake):
     assert sum("3 files" in text for text in notices) == 1
 
 
+@pytest.mark.long
 async def test_a_folder_that_goes_in_mid_run_is_an_error_of_the_cell(tmp_path, lake):
     model = script(
         "import pandas as pd\npd.read_csv('data/lake/rain/boston.csv')",

@@ -72,6 +72,7 @@ async def test_a_link_in_the_place_of_their_folder_is_not_followed(tmp_path: Pat
     assert all(agents.is_symlink() for agents in both(out))
 
 
+@pytest.mark.long
 async def test_a_name_that_is_taken_gets_another_number(tmp_path: Path) -> None:
     out = tmp_path / "out"
     async with make(out) as session:

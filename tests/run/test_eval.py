@@ -67,6 +67,7 @@ def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_
     assert len(results(tmp_path)) == 6
 
 
+@pytest.mark.long
 def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_path):
     """Scripts may be one for each task and format; tools are the user's."""
     (tmp_path / "tool.py").write_text(
@@ -109,6 +110,7 @@ def call(name, **arguments):
     return {"id": f"call-{name}", "type": "function", "function": function}
 
 
+@pytest.mark.long
 def test_calls_whose_arguments_had_to_be_repaired_are_counted_beside_failed_ones(tmp_path):
     """In the result, in the table and, by call, in the trace."""
     (tmp_path / "tool.py").write_text(

@@ -106,6 +106,7 @@ async def test_a_kernel_without_a_common_folder_is_sent_the_values(tmp_path):
     assert found["both"]["long"] == "x" * 2_500_000
 
 
+@pytest.mark.long
 async def test_a_figure_is_taken_as_a_picture_and_a_picture_can_be_put(tmp_path):
     """Nothing that could act in a browser comes out."""
     figure = Figure(figsize=(2, 1))

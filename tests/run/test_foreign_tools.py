@@ -77,6 +77,7 @@ async def test_a_run_asks_a_server_and_a_database_from_a_cell(tmp_path, shop, mo
             assert secret not in text
 
 
+@pytest.mark.long
 async def test_what_goes_wrong_outside_is_one_line_in_the_cell(tmp_path):
     """A server that hangs, one that dies; the session goes on."""
     config = Config(
@@ -111,6 +112,7 @@ async def test_a_server_that_does_not_start_leaves_no_folder(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 async def test_a_foreign_tool_is_offered_by_its_bounded_schema(tmp_path):
     """For the format whose actions are calls, too."""
     call = {

@@ -105,6 +105,7 @@ def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
     assert "UsageError --export no/such.ipynb: there is no folder no" in printed(lost)
 
 
+@pytest.mark.long
 def test_below_a_cell_stands_its_page_with_the_notices_and_nothing_twice(tmp_path, monkeypatch):
     """A handle says what it is in other cells; a refusal is told once, by the cell's error."""
     monkeypatch.setenv("KERNEL_AGENT_PANEL", "auto")

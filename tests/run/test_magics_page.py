@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 HOSTILE = "<script>alert(1)</script>"
@@ -23,6 +24,7 @@ def executed(folder: Path, replies: list[str], *sources: str) -> nbformat.Notebo
     return client.nb
 
 
+@pytest.mark.long
 def test_a_program_finds_the_page_of_a_run_as_html_and_as_text(tmp_path: Path) -> None:
     """With the answer, the link to the notebook, and no widget, script or style sheet."""
     shows = f"from IPython.display import HTML, display\ndisplay(HTML({HOSTILE!r}))"
@@ -51,6 +53,7 @@ def test_what_nobody_can_be_asked_about_is_denied_and_the_page_says_so(tmp_path:
     assert "nobody" in book.cells[1].outputs[0].data["text/plain"]
 
 
+@pytest.mark.long
 def test_a_step_is_taken_back_by_a_line_and_the_next_question_goes_on(tmp_path: Path) -> None:
     """What was passed in stays."""
     book = executed(

@@ -141,6 +141,7 @@ async def test_variables_go_in_and_results_come_out(tmp_path):
     assert missing == "UsageError: There is no variable dff here to pass in. Did you mean df?\n"
 
 
+@pytest.mark.long
 async def test_a_run_is_waited_for_wherever_it_is_called(tmp_path):
     """In loops and functions, timed and captured; variables of the function are found."""
     model = script(tmp_path, "a.jsonl", *["final_answer(1)"] * 3, "final_answer(local)")

@@ -116,6 +116,7 @@ async def test_a_model_that_never_replies_gives_way_to_the_one_before(folder: Pa
     assert "Model: scripted:a.jsonl" in after
 
 
+@pytest.mark.long
 async def test_what_was_undone_is_not_missed_in_a_new_kernel(folder: Path) -> None:
     async with opened(folder) as book:
         await begun(book)
@@ -188,6 +189,7 @@ async def test_what_was_said_of_asking_is_named_where_a_new_session_goes_on_with
     assert "holds here, too" not in back + anew
 
 
+@pytest.mark.long
 async def test_new_begins_anew_with_nothing_of_the_session_before(folder: Path) -> None:
     script(folder, "new.jsonl", "import os\nfinal_answer(repr(sorted(os.listdir('data'))))")
     async with opened(folder) as book:
@@ -200,6 +202,7 @@ async def test_new_begins_anew_with_nothing_of_the_session_before(folder: Path) 
 # --- show ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_show_brings_the_page_of_the_last_run_again_also_after_a_restart(
     folder: Path,
 ) -> None:

@@ -59,6 +59,7 @@ async def test_a_tool_with_another_signature_is_used_when_it_is_named_anew(tmp_p
     assert "\nAnswer\nMainThread FACTOR\n" in told
 
 
+@pytest.mark.long
 async def test_an_error_of_the_function_is_one_in_the_cell_that_called_it(tmp_path: Path) -> None:
     caught = "try:\n    rate('USD')\nexcept LookupError as error:\n    final_answer(str(error))"
     model = script(tmp_path, "a.jsonl", caught)
@@ -95,6 +96,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 async def test_a_wrong_name_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     async with opened(tmp_path) as book:
@@ -106,6 +108,7 @@ async def test_a_wrong_name_is_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.long
 async def test_the_other_options_of_the_command_reach_the_session(tmp_path: Path) -> None:
     """Folder, hosts, caps, and that the data comes from others."""
     model = script(tmp_path, "a.jsonl", "final_answer(1)")

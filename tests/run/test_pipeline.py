@@ -185,6 +185,7 @@ def test_what_the_notebooks_own_metadata_lacks_does_not_matter(tmp_path, metadat
     assert len(read_cells(tmp_path / "n.ipynb")) == 1
 
 
+@pytest.mark.long
 async def test_cells_come_to_their_end_after_a_run_that_was_stopped(tmp_path):
     """A stop holds for the run that it was meant for."""
     endless = Code(source="import time\nprint('begun')\nwhile True: time.sleep(0.05)")

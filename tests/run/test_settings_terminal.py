@@ -15,6 +15,7 @@ PROMPT = "Use them? [y/n]> "
 DENIED = "denied"  # `approve = "always"` holds, and nobody is there to be asked
 
 
+@pytest.mark.long
 def test_its_settings_file_is_named_in_one_line_and_holds_when_the_person_names_it(
     tmp_path: Path,
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_picture_can_be_the_answer_and_figures_are_kept(executor):
     assert agent.run("Draw").to_raw().size == (5, 6)
 
 
+@pytest.mark.long
 def test_an_error_is_told_to_the_model_and_the_state_lives_on(executor):
     agent = agent_with(
         executor,
@@ -104,6 +105,7 @@ def test_an_error_is_told_to_the_model_and_the_state_lives_on(executor):
     assert "ZeroDivisionError: division by zero" in agent.model.seen[1]
 
 
+@pytest.mark.long
 def test_a_second_agent_as_a_tool_runs_in_a_kernel_of_its_own():
     with KernelExecutor() as outer, KernelExecutor() as inner:
         helper = CodeAgent(
@@ -213,6 +215,7 @@ print(KernelExecutor()("import os; os.getcwd()").output.strip("'"))
     assert not Path(done.stdout.strip()).exists()
 
 
+@pytest.mark.long
 def test_a_cell_that_takes_too_long_is_interrupted():
     with KernelExecutor(cell_seconds=0.5) as executor:
         with pytest.raises(CellFailed, match="took longer than it may"):

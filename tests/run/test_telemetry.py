@@ -165,6 +165,7 @@ def command(
 INSTRUMENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 
 
+@pytest.mark.long
 def test_the_command_of_the_document_sends_its_run(tmp_path: Path) -> None:
     with Collector() as collector:
         done = command(

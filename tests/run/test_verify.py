@@ -99,7 +99,10 @@ def test_a_clock_in_what_was_printed_and_help_make_no_false_alarm(
     assert verdicts(path) == ["volatile", "volatile", "same", "volatile", "different"]
 
 
-@pytest.mark.parametrize("name", ["a-1", "not a sound id", 7, None])
+@pytest.mark.parametrize(
+    "name",
+    ["a-1", *(pytest.param(name, marks=pytest.mark.long) for name in ("not a sound id", 7, None))]
+)  # fmt: skip
 def test_ids_in_a_format_that_does_not_know_them_yet_mean_nothing(
     name: Any, tmp_path: Path
 ) -> None:
@@ -308,6 +311,7 @@ def test_a_text_that_is_not_what_the_run_gave_is_different(tmp_path: Path, role:
     assert "is missing" in verify(path).cells[-1].detail
 
 
+@pytest.mark.long
 def test_another_first_figure_is_different_and_one_that_was_run_again_is_not(
     tmp_path: Path,
 ) -> None:
@@ -415,6 +419,7 @@ DISPLAYED = (
 )
 
 
+@pytest.mark.long
 def test_displays_that_change_later_and_widgets_are_as_jupyter_recorded_them(
     save: Callable[..., Path],
 ) -> None:
@@ -454,6 +459,7 @@ async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_t
     assert report.reproduces, report.to_json()
 
 
+@pytest.mark.long
 async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     tmp_path: Path,
 ) -> None:

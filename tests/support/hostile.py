@@ -215,17 +215,22 @@ def exported_page(folder: Path) -> Path:
     return path
 
 
+def below_a_cell(fragment: str) -> str:
+    """Return the page of a notebook with a cell that shows a fragment."""
+    cell = nbformat.v4.new_code_cell(
+        "%agent", outputs=[nbformat.v4.new_output("display_data", {"text/html": fragment})]
+    )
+    return in_nbconvert(nbformat.v4.new_notebook(cells=[cell]))
+
+
 def summary_pages(folder: Path) -> dict[str, Path]:
     """Write the page, the fragment alone, and the fragment as nbconvert shows it as an output."""
     records = hostile_records()
     fragment = summary_html(records, max_chars=5_000_000)
-    cell = nbformat.v4.new_code_cell(
-        "%agent", outputs=[nbformat.v4.new_output("display_data", {"text/html": fragment})]
-    )
     sources = {
         "page": page_html(records),
         "fragment": f"<!DOCTYPE html><body>{fragment}",
-        "notebook": in_nbconvert(nbformat.v4.new_notebook(cells=[cell])),
+        "notebook": below_a_cell(fragment),
     }
     for name, source in sources.items():
         (folder / f"{name}.html").write_text(source)
