@@ -14,14 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # Nor should each that imports NumPy have threads wait for work that never comes.
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines goldens mutants check reference book bench attacks eval-oracle eval-campaign pins newest clean
+.PHONY: help setup run unit test test-levels test-browsers test-boundary test-all test-parallel test-alone test-engines goldens mutants check reference book bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
 	@echo "make run     build .venv with what a user needs, and see the agent answer a question about a real table; only the build needs the network, nothing a key"
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
-	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing"
+	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing; its two parts: test-browsers, test-boundary"
 	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too; its three parts: test-parallel, test-alone, test-engines"
 	@echo "make goldens record anew all that is seen from outside: look at its difference before you commit it"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
@@ -88,10 +88,14 @@ test-all: test-parallel test-alone test-engines
 test-parallel: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(TEST) tests/suites
 
-# What must hold of them on every landing. Browsers one after another: two starve each other. They
-# come first: the ordinary user's tests beside them keep the other processors at work.
-test-levels: $(READY)
+# What must hold of them on every landing.
+test-levels: test-browsers test-boundary
+
+# One after another: two starve each other.
+test-browsers: $(READY)
 	$(TIER) -q $(QUICK) -m "not long" $(BROWSER)
+
+test-boundary: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
 
 # All of them, one test after another: nothing disturbs what is measured.
