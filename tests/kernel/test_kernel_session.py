@@ -465,9 +465,15 @@ async def test_a_dead_kernel_is_noticed_at_once(tmp_path: Path, code: str, epita
 
 
 async def test_a_cell_that_swallows_every_interrupt_costs_the_kernel(tmp_path: Path) -> None:
-    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+    # In a cell of its own, however long it takes: ipykernel would set its own handler for the next.
+    swallow = (
+        "import signal, time, ipykernel.kernelbase\n"
+        "ipykernel.kernelbase.signal = lambda *arguments: None\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    )
     async with KernelSession(cwd=tmp_path) as kernel:
-        result = await kernel.execute(code, timeout_s=0.3)
+        assert (await kernel.execute(swallow)).ok
+        result = await kernel.execute("time.sleep(60)", timeout_s=0.3)
         assert result.status == "dead"
         assert result.error is not None
         assert "passed its limit of 0.3 s, did not let itself be interrupted" in result.error.evalue
