@@ -157,7 +157,7 @@ class Client:
 def server_name(hello: bytes) -> str | None:
     """Return the host that a TLS ClientHello names (RFC 6066, 3); None when it is not TLS.
 
-    TLS that names no host gives ``""``, which is no allowed host: the provider would decide.
+    TLS that names no host gives ``""``, which is no allowed host's: the provider would decide.
     """
     if hello[:1] != bytes([TLS_HANDSHAKE]):
         return None

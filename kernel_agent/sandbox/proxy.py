@@ -195,13 +195,11 @@ class Proxy:
         if len(self._open) > CONNECTIONS_MAX:
             raise Refused(503, f"more than {CONNECTIONS_MAX} connections at once")
         method = request.method.decode("ascii", "replace")
-        if method == "CONNECT":
-            await self._tunnel(client, request)
-        else:
-            await self._forward(client, request)
+        pass_on = self._tunnel if method == "CONNECT" else self._forward
+        await pass_on(client, request)
 
     async def _tunnel(self, client: Client, request: h11.Request) -> None:
-        """Open a tunnel, and look at its first bytes: TLS must name the same host."""
+        """Open a tunnel, and look at its first bytes: TLS names that host (an address: none)."""
         host, port = split_host(request.target.decode("ascii", "replace"))
         named = self._permit(host, port or 0)
         upstream = await self._connect(named, port or 0)
@@ -216,7 +214,8 @@ class Proxy:
             if inner is None and port in WEB_PORTS:
                 self._count(host, port, allowed=False, reason="no TLS in a tunnel")
                 return
-            if inner is not None and normalize(inner) != host:
+            unnamed = not inner and named.is_local and host != "localhost"  # RFC 6066, 3
+            if inner is not None and normalize(inner) != host and not unnamed:
                 self._count(normalize(inner) or one_line(inner, 80), port or 0, allowed=False,
                             reason=f"hidden behind {host}")  # fmt: skip
                 return

@@ -190,14 +190,14 @@ def authority():
 @pytest.fixture
 def server_context(authority):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost", "other.example").configure_cert(context)
+    authority.issue_cert("localhost", "127.0.0.1", "other.example").configure_cert(context)
     return context
 
 
-async def tunnel(proxy, port, authority, name):
-    """Open TLS through the proxy to ``localhost`` with this name inside."""
+async def tunnel(proxy, port, authority, name, host="localhost"):
+    """Open TLS through the proxy to a host with this name inside."""
     reader, writer = await asyncio.open_unix_connection(str(proxy._path))
-    writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -219,15 +219,28 @@ async def test_tls_passes_through_a_tunnel_end_to_end(tmp_path, authority, serve
         assert visit.received > 100
 
 
+async def test_tls_to_an_address_names_nothing(tmp_path, authority, server_context):
+    """RFC 6066, 3: there is no name by which its server could choose another."""
+    async with running(tmp_path, "127.0.0.1:PORT", context=server_context) as (proxy, _up, port):
+        answer = await tunnel(proxy, port, authority, "127.0.0.1", "127.0.0.1")
+        assert answer.endswith(b"hello")
+        assert [(v.host, v.allowed) for v in proxy.visits] == [("127.0.0.1", True)]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("localhost", "other.example"), ("localhost", None), ("127.0.0.1", "other.example")],
+)
 async def test_a_tunnel_that_names_another_host_inside_is_closed(
-    tmp_path, authority, server_context
+    tmp_path, authority, server_context, host, name
 ):
-    async with running(tmp_path, "localhost:PORT", context=server_context) as (proxy, up, port):
+    """TLS to a name that names none is no such host's, either."""
+    async with running(tmp_path, f"{host}:PORT", context=server_context) as (proxy, up, port):
         with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
-            await tunnel(proxy, port, authority, "other.example")
+            await tunnel(proxy, port, authority, name, host)
         assert up.seen == b""
         assert [(v.host, v.allowed, v.reason) for v in proxy.visits] == [
-            ("other.example", False, "hidden behind localhost")
+            (name or "(no host)", False, f"hidden behind {host}")
         ]
 
 
