@@ -844,7 +844,7 @@ class PanelView {
     const strong = event.ctrlKey || event.metaKey;
     if (strong && event.key.toLowerCase() === "s") return; // saves the notebook, as everywhere in it
     const { target } = event;
-    if (target.matches("textarea, input[type=text]")) {
+    if (target.matches("textarea, input[type=text], input[type=search]")) {
       event.stopPropagation();
       const pressed = target === this.editor && strong ? this.approve : target === this.why && this.deny;
       if (event.key === "Enter" && pressed) {

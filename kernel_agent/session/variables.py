@@ -142,10 +142,10 @@ class Exchange:
 
 async def _set(execute: Setting, given: Sequence[Given], *, level: str) -> Changes | None:
     """Run the statements that set the variables, as the notebook will."""
-    if not level_of(level).has_packages and any("import" in g.source for g in given):
-        name = next(g.name for g in given if "import" in g.source)
+    needy = [g.name for g in given if g.source.startswith(("import ", "from "))]
+    if needy and not level_of(level).has_packages:
         raise InputError(
-            f"{name} cannot be passed in: --sandbox {level} has no packages, so only short "
+            f"{needy[0]} cannot be passed in: --sandbox {level} has no packages, so only short "
             "texts, numbers, lists and dicts can; use another level"
         )
     return await _carried_out(execute, source_of(given), [g.name for g in given])

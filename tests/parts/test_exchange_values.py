@@ -1,6 +1,7 @@
 """Variables between the user and a kernel in this process."""
 
 import json
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,9 @@ import pytest
 from kernel_agent import FakeKernel, Session
 from kernel_agent.agent.task import given_text
 from kernel_agent.errors import InputError, UsageError
+from kernel_agent.records.cell import CellResult
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.session.variables import Exchange
 
 TABLE = pd.DataFrame(
     {"month": ["May", "June"], "sold": [3.5, None], "when": pd.to_datetime(["2026-05-01"] * 2)},
@@ -60,6 +63,22 @@ async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
             await session.take(["module"])
     with pytest.raises(UsageError, match="closed"):
         await session.put({"n": 1})
+
+
+async def test_a_level_without_packages_takes_a_text_that_speaks_of_imports(tmp_path):
+    """What needs an import itself is refused."""
+    ran = []
+
+    async def execute(source, _names):
+        ran.append(source)
+        return CellResult(status="ok")
+
+    where = {"folder": tmp_path, "level": "interpreter", "after": 0}
+    await Exchange().put({"word": "important"}, execute, **where)
+    assert len(ran) == 1
+    with pytest.raises(InputError, match="^day cannot be passed in: .*has no packages"):
+        await Exchange().put({"word": "from", "day": date(2026, 5, 1)}, execute, **where)
+    assert len(ran) == 1
 
 
 async def test_the_model_is_told_what_changed_on_both_sides(tmp_path):

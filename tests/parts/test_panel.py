@@ -15,6 +15,7 @@ import pytest
 from kernel_agent_extension import panel as module
 from kernel_agent_extension.panel import KEPT, VIEW_MIME, Panel
 
+from kernel_agent.notebook import sorting_program
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Decision
 from kernel_agent.records.event import Acting, Notice, Question, ReplyText
@@ -345,6 +346,15 @@ def test_the_page_has_no_way_to_interpret_text() -> None:
         "`data:${note.type};base64,${note.data}`;",
         "found;",
     ]
+
+
+def test_no_letter_is_a_command_where_a_person_types() -> None:
+    """In the fields of the panel, and in the search of a table that it shows."""
+    program = (HERE / "panel.js").read_text()
+    (typed,) = re.findall(r'target\.matches\("(.+)"\)', program)
+    made = set(re.findall(r'\.type = "(\w+)"', sorting_program() + program))
+    assert made - {"button", "checkbox"} == set(re.findall(r"type=(\w+)", typed))
+    assert "textarea" in typed
 
 
 def test_the_page_and_its_style_are_beside_the_code() -> None:
