@@ -46,7 +46,7 @@ LEVEL = Level(
     ),
     not_covered=(
         "errors in gVisor itself and in the few calls of Linux that it makes",
-        "what the run's folder holds: cells may read and change it",
+        "what the run's folder holds: cells may read and change it (old runsc: its sockets, too)",
         "memory and processes of all cells together where no control group can be made",
         "CPU time beyond the limit of a cell; starting and system calls are several times slower",
         "side channels of the processor",

@@ -32,7 +32,7 @@ LEVEL = Level(
         "what the run's folder holds: cells may read and change it",
         "sizes, times, attributes and link targets of the host's files, by who knows their path",
         "locks on files that may be read, for which your other programs may wait",
-        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
+        "what Linux tells of the whole machine (load, memory, mounts), where granted files lie",
         "CPU time beyond the limit of a cell",
         "memory for the moment that it takes to notice, where no control group can be made",
     ),

@@ -24,7 +24,7 @@ LEVEL = Level(
         "the inputs, which are sent there",
         "the network that the server can reach",
         "memory, processes and disk, which the server limits or not",
-        "files that cells write: they stay there and are lost at the end",
+        "files that cells write: they stay there",
     ),
     kernel="remote",
     shares_folder=False,

@@ -76,7 +76,7 @@ async def test_a_level_without_packages_takes_a_text_that_speaks_of_imports(tmp_
     where = {"folder": tmp_path, "level": "interpreter", "after": 0}
     await Exchange().put({"word": "important"}, execute, **where)
     assert len(ran) == 1
-    with pytest.raises(InputError, match="^day cannot be passed in: .*has no packages"):
+    with pytest.raises(InputError, match=r"^day cannot be passed in: .*has no packages"):
         await Exchange().put({"word": "from", "day": date(2026, 5, 1)}, execute, **where)
     assert len(ran) == 1
 
