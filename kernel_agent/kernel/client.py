@@ -125,6 +125,7 @@ class KernelClient:
         """Done when the output channel has brought something: from then on nothing is missed."""
         self.lost: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the kernel or what stands for it has ended a connection."""
+        self._heard: asyncio.Future[None] = loop.create_future()
         self.ignored = 0
         """Messages that were not valid or belonged to nothing that is running."""
         self._late = Collector()
@@ -133,7 +134,7 @@ class KernelClient:
         self._handlers = {
             "iopub": self._on_iopub,
             "shell": self._on_reply,
-            "control": self._on_reply,
+            "control": self._on_heard,
             "stdin": self._on_stdin,
         }
         self._channels = {name: self._channel(info, name) for name in self._handlers}
@@ -222,14 +223,18 @@ class KernelClient:
         """Stop collecting for a cell; its late output is shown with the next one."""
         self._cells = {k: c for k, c in self._cells.items() if c is not cell}
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> asyncio.Future[None]:
         """Raise KeyboardInterrupt in the running cell, even in one that awaits.
+
+        The future is done when the kernel says that it has heard of it.
 
         An awaiting cell only notices when its event loop wakes up (ipykernel issue 881): the
         second message wakes it.
         """
+        self._heard = asyncio.get_running_loop().create_future()
         self._send("control", self._session.msg("interrupt_request", {}))
         self._send("shell", self._session.msg("kernel_info_request", {}))
+        return self._heard
 
     def shutdown(self) -> None:
         """Ask the kernel to end itself."""
@@ -325,6 +330,10 @@ class KernelClient:
             return
         cell.changes = read_changes(messages.metadata_of(message.metadata).get("variables"))
         cell.advance()
+
+    def _on_heard(self, message: Envelope) -> None:
+        if message.kind == "interrupt_reply" and not self._heard.done():
+            self._heard.set_result(None)
 
     def _end_without_reply(self, cell: Cell, size: int) -> None:
         reason = f"the kernel's reply was too large: {size_text(size)}"

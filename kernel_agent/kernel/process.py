@@ -38,7 +38,7 @@ from kernel_agent.safe import clear, one_line, private_directory
 
 START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
-INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
+INTERRUPT_GRACE_S = 3.0  # from an interrupt that the kernel heard of to the kill
 SHUTDOWN_GRACE_S = 3.0  # to write what open files hold back; one that computes on is killed then
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
 LOST_GRACE = 1 / 60  # of the patience with a start: from a connection's end to the process's own
@@ -72,7 +72,7 @@ class KernelProcess(Kernel):
 
     poll_s = 0.1  # how often the process is looked at; a dead kernel is noticed within this
     misses = 1  # looks in a row that do not find the process, until it counts as dead
-    way_s = 0.0  # that an interrupt may take to the kernel and its answer back
+    way_s = 1.0  # that an interrupt may take to the kernel, and word of it back
 
     def __init__(
         self,
@@ -455,8 +455,9 @@ class KernelSession(KernelProcess):
             if self._client is None or not self.alive or cell.over.done():
                 return
             assert self._died is not None
-            self._client.interrupt()
-            await first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3 + self.way_s)
+            heard = self._client.interrupt()
+            await first_of(cell.over, self._died, heard, seconds=self.way_s)
+            await first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3)
         if cell.over.done() or not self.alive:
             return
         await self.kill()

@@ -482,6 +482,34 @@ async def test_a_cell_that_swallows_every_interrupt_costs_the_kernel(tmp_path: P
         assert not kernel.alive
 
 
+STOPPED = """
+import os, signal, subprocess
+wait = f"until grep -q ^State:.T /proc/{os.getpid()}/status; do sleep 0.01; done; echo>stopped; " \
+    f"until [ -e go_on ]; do sleep 0.01; done; kill -CONT {os.getpid()}"
+_ = subprocess.Popen(["sh", "-c", wait], start_new_session=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+while True: pass
+"""
+
+
+async def test_an_interrupt_that_a_starved_kernel_hears_late_does_not_cost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "INTERRUPT_GRACE_S", 0.3)
+    async with KernelSession(cwd=tmp_path) as kernel:
+        kernel.way_s = DEADLINE_S
+        await kernel.execute("kept = 42")
+        running = await begin(kernel, STOPPED)
+        await until((tmp_path / "stopped").exists)
+        interrupting = asyncio.create_task(kernel.interrupt())
+        await asyncio.sleep(0.5)  # a moment: longer than a kernel that has heard is given
+        monkeypatch.setattr(process, "INTERRUPT_GRACE_S", DEADLINE_S)
+        (tmp_path / "go_on").touch()
+        await interrupting
+        assert (await running).status == "interrupted"
+        assert text_of(await kernel.execute("kept")) == "42"
+
+
 async def test_a_kernel_that_cannot_start_says_why(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")

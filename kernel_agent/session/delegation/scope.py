@@ -18,7 +18,7 @@ from kernel_agent.session.telemetry.base import Telemetry
 if TYPE_CHECKING:
     from kernel_agent.models import Model
 
-STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel as long
+STOP_GRACE_S = 9.0  # an interrupted cell may take six seconds, and its kernel three
 
 Answer = Callable[[str], Awaitable[str]]
 
