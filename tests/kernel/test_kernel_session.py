@@ -499,7 +499,7 @@ async def test_an_interrupt_that_a_starved_kernel_hears_late_does_not_cost_it(
     async with KernelSession(cwd=tmp_path) as kernel:
         kernel.way_s = DEADLINE_S
         await kernel.execute("kept = 42")
-        running = await begin(kernel, STOPPED)
+        running = asyncio.create_task(kernel.execute(STOPPED))
         await until((tmp_path / "stopped").exists)
         interrupting = asyncio.create_task(kernel.interrupt())
         await asyncio.sleep(0.5)  # a moment: longer than a kernel that has heard is given
