@@ -96,7 +96,7 @@ test-browsers: $(READY)
 	$(TIER) -q $(QUICK) -m "not long" $(BROWSER)
 
 test-boundary: $(READY)
-	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
+	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS) $(BUT)
 
 # All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)
