@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.levels import need
 
 from attacks.collect import play_as, readable_tree
 from attacks.words import BOUNDARY, load
-from kernel_agent.sandbox.chooser import probe
 
 CATALOGUE = load()
 PLAYED = [
@@ -72,10 +72,7 @@ def test_no_attack_on_the_boundary_passes_bubblewrap(user: str, tree: Path) -> N
         pytest.skip("needs root")
     if user == "user":
         need_user_python()
-    if not probe("bubblewrap").works and "bubblewrap" not in os.environ.get(
-        "KERNEL_AGENT_REQUIRE_LEVELS", ""
-    ):
-        pytest.skip(probe("bubblewrap").reason)
+    need("bubblewrap")
     results = play(user, "bubblewrap", tree)
     assert of(results, "not stopped") == {}
     not_run = {name: why for name, why in of(results, "not run").items() if name not in MACHINE}

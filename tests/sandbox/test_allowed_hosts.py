@@ -5,6 +5,7 @@ import io
 from contextlib import asynccontextmanager
 
 import pytest
+from support.levels import need
 
 from kernel_agent import Session
 from kernel_agent.errors import SandboxError
@@ -15,7 +16,6 @@ from kernel_agent.records.store import read_trace
 from kernel_agent.records.story import PlainView
 from kernel_agent.records.trace import RunStop, Step
 from kernel_agent.sandbox.allowlist import parse_hosts
-from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.proxy import Proxy
 
 LEVELS = ["bubblewrap"]
@@ -31,8 +31,7 @@ async def web_page(reader, writer):
 @asynccontextmanager
 async def kernel_with_a_way_out(tmp_path, level):
     """Yield a kernel, the port of the named host, another port of the same machine, the proxy."""
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     named = await asyncio.start_server(web_page, "127.0.0.1", 0)
     other = await asyncio.start_server(web_page, "127.0.0.1", 0)
     ports = [server.sockets[0].getsockname()[1] for server in (named, other)]
@@ -112,8 +111,7 @@ async def test_the_kernel_holds_no_descriptor_of_the_proxy(tmp_path, level):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_run_records_and_shows_which_hosts_its_code_asked(tmp_path, level):
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     import http.server
     import threading
 
@@ -153,8 +151,7 @@ final_answer("done")
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_an_agent_beneath_a_run_reaches_the_named_host_and_no_other(tmp_path, level):
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     named = await asyncio.start_server(web_page, "127.0.0.1", 0)
     other = await asyncio.start_server(web_page, "127.0.0.1", 0)
     port, closed = (server.sockets[0].getsockname()[1] for server in (named, other))
@@ -198,8 +195,7 @@ final_answer(seen)
 @pytest.mark.parametrize("level", LEVELS)
 async def test_what_cells_print_after_a_visit_is_marked_as_data_of_others(tmp_path, level):
     """From the cell that made it on, whatever it prints; not before."""
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     async with await asyncio.start_server(web_page, "127.0.0.1", 0) as named:
         host = f"localhost:{named.sockets[0].getsockname()[1]}"
         cells = ["print(1)", f"import pandas\npandas.read_csv('http://{host}/t.csv')", "print(2)"]

@@ -11,9 +11,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from support.levels import need
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.sandbox.chooser import level_of, probe
+from kernel_agent.sandbox.chooser import level_of
 
 LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor")
 TABLE = "day,rain\n2024-01-01,3\n"
@@ -129,8 +130,7 @@ def lake(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("level", LEVELS)
 async def test_no_way_changes_a_folder_of_data_or_leads_to_what_is_left_out(level, tmp_path, lake):
     """Two dozen ways to write in it, a dozen to what is hidden or beside it."""
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     # Modes, times and attributes of one's own files are none of what this level protects.
     gap = level == "landlock" and os.geteuid() != 0
     before, beside = state(lake, content_only=gap), state(tmp_path / "beside", content_only=gap)

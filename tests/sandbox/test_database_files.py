@@ -7,9 +7,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from support.levels import need
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.sandbox.chooser import probe
 from kernel_agent.session.inputs import LINK_ABOVE_BYTES
 
 ASK = """
@@ -35,8 +35,7 @@ for change in ("DELETE FROM sales", "CREATE TABLE t(a)", "ATTACH 'data/new.db' A
 )
 async def test_a_cell_reads_a_database_and_cannot_change_it(tmp_path, level, mode, linked):
     """A copy, or a large file where it lies; one in WAL mode, too, whose helpers are not there."""
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     shop = tmp_path / "shop.db"
     with closing(sqlite3.connect(shop)) as db:
         db.execute(f"PRAGMA journal_mode = {mode}")

@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 
 import pytest
+from support.levels import need
 
 from kernel_agent.errors import KernelStartError, SandboxError
 from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.sandbox import programs
-from kernel_agent.sandbox.chooser import probe
 
 WRAPPER = """#!/usr/bin/python3 -IS
 import os, sys
@@ -69,8 +69,7 @@ HELD_ELSEWHERE = {
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Start a kernel in a folder with an input and a trace, by a bwrap that was changed."""
-    if not probe("bubblewrap").works:
-        pytest.skip(probe("bubblewrap").reason)
+    need("bubblewrap")
     folder = tmp_path / "run"
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "a.csv").write_text("a\n1\n")

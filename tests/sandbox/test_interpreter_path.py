@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.levels import need
 
 from kernel_agent.kernel import KernelSession
-from kernel_agent.sandbox import chooser
 from kernel_agent.sandbox.environment import without_dots
 
 LEVELS = (
@@ -26,9 +26,7 @@ LEVELS = (
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
-    tried = chooser.probe(request.param)
-    if not tried.works:
-        pytest.skip(tried.reason)
+    need(request.param)
     return str(request.param)
 
 

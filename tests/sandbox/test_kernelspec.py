@@ -10,10 +10,10 @@ import nbformat
 import pytest
 from jupyter_client.manager import start_new_async_kernel
 from nbformat.v4 import new_code_cell, new_notebook
+from support.levels import need
 from support.waiting import until
 
 from kernel_agent.cli.kernelspec import specification
-from kernel_agent.sandbox.chooser import probe
 
 NAME = "python-sandboxed"
 CELLS = {
@@ -246,8 +246,9 @@ def test_wrong_use_is_one_line(words, line):
 
 
 def test_a_level_that_could_not_start_for_root_is_not_offered_to_it():
-    if os.geteuid() != 0 or not probe("gvisor").works:
-        pytest.skip("needs root and gVisor")
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    need("gvisor")
     refused(["install", "--level", "gvisor"], "has no kernel in a folder of yours for root")
 
 
@@ -313,8 +314,7 @@ async def test_it_takes_what_an_application_and_its_kernelspec_say_and_tells_its
 
 @pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
 async def test_commands_run_where_there_is_no_pseudo_terminal(level, tmp_path, monkeypatch):
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     place = tmp_path / "share/jupyter"
     (place / "kernels" / NAME).mkdir(parents=True)
     (place / "kernels" / NAME / "kernel.json").write_text(json.dumps(specification(level)))

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.levels import need
 
 from kernel_agent.safe import marks
 from kernel_agent.safe.runtime_dir import private_directory
-from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.launcher import reaper
 
 HOST = """
@@ -71,8 +71,7 @@ class Host:
 def test_a_killed_sessions_folder_goes_and_a_living_ones_stays(
     tmp_path: Path, temporary: Path, level: str
 ) -> None:
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     living = Host(tmp_path / "living", level)
     killed = Host(tmp_path / "killed", level)
     try:

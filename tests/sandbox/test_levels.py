@@ -12,6 +12,7 @@ import nbformat
 import psutil
 import pytest
 from nbclient import NotebookClient
+from support.levels import need
 from support.waiting import DEADLINE_S
 
 from kernel_agent.errors import KernelStartError, SandboxError
@@ -20,16 +21,12 @@ from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import chooser
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
-REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
 
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    tried = chooser.probe(name)
-    assert tried.works or name not in REQUIRED, tried.reason
-    if not tried.works:
-        pytest.skip(tried.reason)
+    need(name)
     return name
 
 
@@ -180,8 +177,7 @@ def test_a_notebook_application_gets_a_sandbox_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nbclient asks for TCP; no network leads into a sandbox, so it is given unix sockets."""
-    if not chooser.probe("bubblewrap").works:
-        pytest.skip("no bubblewrap")
+    need("bubblewrap")
     kernels = tmp_path / "jupyter" / "kernels" / "boxed"
     kernels.mkdir(parents=True)
     launch = Path(chooser.__file__).parent.parent / "inkernel" / "launch.py"

@@ -6,10 +6,10 @@ import platform
 from pathlib import Path
 
 import pytest
+from support.levels import need
 
 from kernel_agent.errors import KernelStartError, SandboxError
 from kernel_agent.kernel import Access, KernelSession
-from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.disk import Disk
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
@@ -17,8 +17,7 @@ LEVELS = ("bubblewrap", "namespaces", "landlock")
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
-    if not probe(request.param).works:
-        pytest.skip(probe(request.param).reason)
+    need(request.param)
     return str(request.param)
 
 

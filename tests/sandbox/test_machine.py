@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.levels import need
 from support.waiting import DEADLINE_S
 
 from kernel_agent.errors import KernelError, SandboxError, UsageError
@@ -25,7 +26,6 @@ from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import microvm
-from kernel_agent.sandbox.chooser import probe
 from kernel_agent.session.loop_thread import LoopThread
 from kernel_agent.session.session import Session
 
@@ -39,12 +39,7 @@ def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def works() -> None:
     """Skip, or fail where the level is required."""
-    found = probe("microvm")
-    if found.works:
-        return
-    if "microvm" in os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(","):
-        pytest.fail(f"microvm is required: {found.reason} {found.advice}")
-    pytest.skip(f"microvm: {found.reason}; {found.advice}")
+    need("microvm")
 
 
 class Driver:

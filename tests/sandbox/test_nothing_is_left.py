@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.examples import examples
-
-from kernel_agent.sandbox.chooser import probe
+from support.levels import need
 
 SCRIPT = Path(__file__).with_name("nothing_is_left.py")
 
@@ -17,8 +16,7 @@ SCRIPT = Path(__file__).with_name("nothing_is_left.py")
 @pytest.mark.parametrize("level", ["bubblewrap", "namespaces", "landlock"])
 def test_killed_sessions_leave_nothing(level: str) -> None:
     """A few here; ``python tests/sandbox/nothing_is_left.py LEVEL 100`` for the whole promise."""
-    if not probe(level).works:
-        pytest.skip(probe(level).reason)
+    need(level)
     many = str(examples(9, least=4))
     done = subprocess.run(
         [sys.executable, str(SCRIPT), level, many], capture_output=True, text=True, check=False

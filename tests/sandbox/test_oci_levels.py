@@ -20,12 +20,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.levels import need
 from support.results import text_of
 from support.waiting import DEADLINE_S, begin
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel import Access, KernelSession
-from kernel_agent.sandbox import chooser, gvisor, programs
+from kernel_agent.sandbox import chooser, programs
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"memory_mb": 3000, "processes": 100, "file_mb": 20, "disk_mb": 100}
@@ -43,16 +44,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def require(level: str) -> None:
-    """Skip where the level does not work; fail where it must."""
-    tried = chooser.probe(level)
-    if tried.works:
-        return
-    if level in os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(","):
-        pytest.fail(f"{level} must work here: {tried.reason}. {tried.advice}")
-    pytest.skip(f"{level}: {tried.reason}")
 
 
 def processes_naming(text: str) -> list[str]:
@@ -98,7 +89,7 @@ async def folder(level: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def kernel(level: str, folder: Path) -> AsyncIterator[KernelSession]:
-    require(level)
+    need(level)
     os.environ["SECRET_OF_THE_HOST"] = "canary-in-the-environment"
     try:
         async with KernelSession(
@@ -135,7 +126,7 @@ async def test_a_home_below_the_temporary_files_is_no_place_of_the_host(
     level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written at its path inside lies in memory of the kernel's own."""
-    require(level)
+    need(level)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "work").mkdir()
     async with KernelSession(cwd=tmp_path / "work", sandbox=level) as kernel:
@@ -273,7 +264,7 @@ async def test_results_belong_to_whoever_started_it(
 async def test_a_loop_that_swallows_interrupts_is_killed_and_leaves_nothing(
     level: str, tmp_path: Path
 ) -> None:
-    require(level)
+    need(level)
     kernel = KernelSession(cwd=tmp_path, sandbox=level)
     async with kernel:
         directory = kernel._directory
@@ -293,7 +284,7 @@ async def test_a_loop_that_swallows_interrupts_is_killed_and_leaves_nothing(
 
 
 async def test_a_host_that_is_killed_leaves_nothing(level: str, tmp_path: Path) -> None:
-    require(level)
+    need(level)
     before = records_in_run()
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, level, str(tmp_path)],
@@ -332,7 +323,7 @@ async def test_without_its_program_the_level_says_what_to_do(
 
 
 async def test_hosts_cannot_be_opened_and_that_is_an_error(level: str, tmp_path: Path) -> None:
-    require(level)
+    need(level)
     grant = _grant(tmp_path)
     with pytest.raises(SandboxError, match="opens no hosts"):
         chooser.mechanism(level).prepare(grant, ["true"], {})
@@ -387,8 +378,7 @@ def _grant(folder: Path) -> Any:
 
 async def test_programs_that_try_gvisor_at_once_do_not_disturb_each_other() -> None:
     """Each names its trial as nobody else does."""
-    if not gvisor.probe().works:
-        pytest.skip(str(gvisor.probe()))
+    need("gvisor")
     ask = "from kernel_agent.sandbox import gvisor; print(gvisor.probe().works)"
     programs = [
         subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.PIPE, text=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.application import application
-
-from kernel_agent.sandbox.chooser import probe
+from support.levels import need
 
 HOLDS = ("bubblewrap", "namespaces")  # levels that mount the folder anew
 TURN = """
@@ -49,11 +48,6 @@ def prepare(work: Path) -> None:
     for path in (work / "own.ipynb", work / ".ipynb_checkpoints" / "own.ipynb"):
         path.write_text(notebook("boxed"))
     (work / "other.txt").write_text(notebook("python3"))
-
-
-def need(level: str) -> None:
-    if not (tried := probe(level)).works:
-        pytest.skip(tried.reason)
 
 
 @pytest.mark.parametrize("level", HOLDS)

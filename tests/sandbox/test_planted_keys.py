@@ -36,13 +36,11 @@ import pytest
 from servers.collector import Collector
 from servers.openai_server import Behaviour, OpenAIServer, error, text
 from support.examples import examples
-
-from kernel_agent.sandbox import chooser
+from support.levels import need
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SERVER = HERE.parent / "servers" / "mcp_over_pipes.py"  # its tool shows its environment
-REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
 LEVELS = ("microvm", "gvisor", "container", "bubblewrap", "namespaces", "landlock")  # slowest first
 TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings", "env")
 TASK = "What do apples cost?"
@@ -391,18 +389,10 @@ SEARCH = (HERE / "key_search.py").read_text()
 PURE = (HERE / "key_search_pure.py").read_text()
 
 
-def required(level: str) -> None:
-    """Skip where a level does not work; fail where it must."""
-    tried = chooser.probe(level)
-    assert tried.works or level not in REQUIRED, tried.reason
-    if not tried.works:
-        pytest.skip(f"{level}: {tried.reason}")
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_search_of_everything_in_the_kernel_finds_no_key(level: str) -> None:
     """Not in memory, processes, files, sockets or what the host answers; nor in what is kept."""
-    required(level)
+    need(level)
     with a_host_full_of_keys(level, SEARCH) as host:
         assert host.found() == {}
         assert host.on_the_host() == {}
@@ -417,7 +407,7 @@ def test_a_search_of_everything_in_the_kernel_finds_no_key(level: str) -> None:
 
 def test_the_interpreter_gives_no_key_either() -> None:
     """Its language has words for the environment, files and tools; none of them leads to a key."""
-    required("interpreter")
+    need("interpreter")
     with a_host_full_of_keys("interpreter", PURE) as host:
         assert host.found() == {}
         assert host.on_the_host() == {}
@@ -426,7 +416,7 @@ def test_the_interpreter_gives_no_key_either() -> None:
 
 def test_a_secret_that_nobody_named_goes_where_a_tool_sends_it() -> None:
     """What the host cuts is what it was told of; that the search sees what tools say, too."""
-    required("interpreter")
+    need("interpreter")
     with a_host_full_of_keys("interpreter", PURE, secret_env=()) as host:
         assert host.found().keys() == {"env-shop", "env-database"}
         assert host.on_the_host().keys() >= {"run/trace.jsonl", "run/replay.py"}

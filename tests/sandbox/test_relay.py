@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from support.application import App, application
+from support.levels import need
 from support.waiting import runs, until
 
 from kernel_agent.sandbox.chooser import level_of, probe
@@ -24,9 +25,7 @@ SCRIPT = "<script>fetch('/api/kernels')</script>"
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
-    tried = probe(request.param)
-    if not tried.works:
-        pytest.skip(tried.reason)
+    need(request.param)
     if os.geteuid() == 0 and not level_of(request.param).takes_any_folder:
         pytest.skip("root cannot start it in an application's folder")
     return str(request.param)
