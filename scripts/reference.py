@@ -275,9 +275,9 @@ def run_folder() -> str:
         ),
         (
             "Otherwise: 2 is wrong use, or an input, output or endpoint that cannot be used; 5 is a "
-            "kernel that did not start, or an undo that could not be done; 1 is "
-            "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`). `eval` "
-            "has codes of its own: [command](command.md#kernel-agent-eval)."
+            "kernel that did not start; 1 is a check that does not hold (`verify`, `doctor`, "
+            "`microvm status`, no file found by `data`). `eval` has codes of its own: "
+            "[command](command.md#kernel-agent-eval)."
         ),
         "## The object of `--json`",
         "`status` (`usage_error` where no run began), `steps` (a count), `decisions` (what was decided "

@@ -111,16 +111,12 @@ def describe_input(messages: Sequence[Message]) -> Attributes:
 
 
 def _parts(message: Message) -> list[Json]:
-    if message.role == "tool":
-        return [
-            {
-                "type": "tool_call_response",
-                "id": message.tool_call_id,
-                "response": shorten(message.content),
-            }
-        ]
     # Pictures are named, not sent: they would be most of the bytes.
     images = [text_part(f"({i.media_type}, {i.width} x {i.height})") for i in message.images]
+    if message.role == "tool":
+        response = shorten(message.content)
+        told = {"type": "tool_call_response", "id": message.tool_call_id, "response": response}
+        return [told, *images]
     return [text_part(message.content), *images, *map(_tool_call, message.tool_calls)]
 
 
