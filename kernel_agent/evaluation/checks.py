@@ -221,7 +221,8 @@ def _exact_text(check: Exact, expected: Json, answer: Json, text: str) -> Verdic
     given = answer if isinstance(answer, str) else text
 
     def alike(words: str) -> str:
-        return normal(words).casefold() if check.ignore_case else normal(words)
+        words = normal(MIDNIGHT.sub("", words.strip()))
+        return words.casefold() if check.ignore_case else words
 
     told = alike(str(expected))
     if told in (alike(given), alike(undress(given))):

@@ -1,5 +1,7 @@
 """Answers and expectations: what counts as right, as wrong and as not judged."""
 
+import datetime as dt
+
 import pytest
 
 from kernel_agent.errors import ModelError
@@ -22,6 +24,8 @@ RIGHT = [
     ("exact", 3, 3.0),
     ("exact", 3, "3"),
     ("exact", [1, 2], [1, 2]),
+    ("exact", dt.date(2024, 1, 5), "2024-01-05T00:00:00"),
+    ("exact", "2024-01-05 00:00:00", "2024-01-05"),
     ({"kind": "exact", "ignore_case": True}, "Gentoo", "GENTOO"),
     ("number", 4201.75, 4201.75),
     ("number", 4201.75, "about 4,201.75 g"),
@@ -47,6 +51,7 @@ RIGHT = [
 WRONG = [
     ("exact", "Gentoo", "gentoo"),
     ("exact", 1, True),
+    ("exact", "2024-01-05", "2024-01-05T12:00:00"),
     ("exact", True, 1),
     ("number", 7, "between 5 and 6"),
     ("number", 7, "none"),
