@@ -468,7 +468,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("steps", "setting:max_steps", "", "`--max-steps`"),
         ("time, without waiting for you", "setting:max_seconds", "s", "`--max-seconds`"),
         ("time of one cell", "setting:cell_seconds", "s", "`--cell-seconds`"),
-        ("time of one request to the model", "setting:request_timeout_s", "s", "`request_timeout_s`"),
+        ("time without a byte of a reply", "setting:request_timeout_s", "s", "`request_timeout_s`"),
         ("retries of one request", "setting:max_retries", "", "`max_retries`"),
         ("times that an unreadable reply is asked for again", "agent.decider:RE_ASKS", "", ""),
         ("same failures of the same action that end a run", "agent.rules:SAME_FAILURES", "", ""),

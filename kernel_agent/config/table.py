@@ -205,7 +205,7 @@ class Config:
         None,
         "whether the model is sent pictures; None for what its name suggests",
     )
-    request_timeout_s: float = setting(120.0, "seconds for one request", shared=True)
+    request_timeout_s: float = setting(120.0, "seconds without a byte of a reply", shared=True)
     max_retries: int = setting(4, "how often one request is repeated", shared=True)
     prices: Mapping[str, Mapping[str, float]] = setting(
         {},
