@@ -268,14 +268,15 @@ async def test_a_loop_that_swallows_interrupts_is_killed_and_leaves_nothing(
     kernel = KernelSession(cwd=tmp_path, sandbox=level)
     async with kernel:
         directory = kernel._directory
-        result = await kernel.execute(
-            "import signal\n"
-            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # before what may take its time
-            "import subprocess\n"
-            "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-            "while True: pass",
-            timeout_s=0.5,
+        # In a cell of its own, however long it takes: ipykernel would set its handler for the next.
+        begun = await kernel.execute(
+            "import ipykernel.kernelbase, signal, subprocess\n"
+            "ipykernel.kernelbase.signal = lambda *arguments: None\n"
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            "_ = subprocess.Popen(['sleep', '1000'], start_new_session=True)"
         )
+        assert begun.ok
+        result = await kernel.execute("while True: pass", timeout_s=0.5)
         assert result.status == "dead"
         assert not kernel.alive
     assert processes_naming(str(directory)) == []
