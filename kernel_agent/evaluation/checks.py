@@ -28,6 +28,7 @@ from kernel_agent.evaluation.numbers import read_number
 from kernel_agent.evaluation.tasks import Exact, Function, Number, Regex, Rubric, SetOf, Table, Task
 from kernel_agent.evaluation.words import (
     DOUBT,
+    days,
     holds,
     literal,
     member,
@@ -46,7 +47,6 @@ IN_PART = "the answer is too long to be judged: its beginning alone was kept"
 USUAL = Number().relative
 SAME = 1e-9  # by which two computations of one number may differ
 MISSING = {"", "NA", "N/A", "NaN", "nan", "NaT", "<NA>", "NULL", "null", "None"}  # in a table
-MIDNIGHT = re.compile(r"(?<=^\d{4}-\d\d-\d\d)[T ]00:00:00(?:\.0+)?$")  # of a date alone
 PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?")
 
 
@@ -130,11 +130,11 @@ async def judge(  # noqa: PLR0911 - one return for each kind of check
     """
     match task.check:
         case Exact() as check:
-            return _exact(check, task.answer, answer, text)
+            return _exact(check, days(task.answer), days(answer), text)
         case Number() as check:
             return near(check, task.answer, answer, text)
         case SetOf() as check:
-            return _set(check, task.answer, answer, text)
+            return _set(check, days(task.answer), days(answer), text)
         case Regex() as check:
             flags = re.IGNORECASE if check.ignore_case else 0
             found = re.search(check.pattern, text, flags)
@@ -221,8 +221,7 @@ def _exact_text(check: Exact, expected: Json, answer: Json, text: str) -> Verdic
     given = answer if isinstance(answer, str) else text
 
     def alike(words: str) -> str:
-        words = normal(MIDNIGHT.sub("", words.strip()))
-        return words.casefold() if check.ignore_case else words
+        return normal(words).casefold() if check.ignore_case else normal(words)
 
     told = alike(str(expected))
     if told in (alike(given), alike(undress(given))):
@@ -396,7 +395,7 @@ def _cell(value: Any) -> Any:
     try:
         return float(value)
     except (TypeError, ValueError):
-        return MIDNIGHT.sub("", str(value).strip())
+        return days(str(value).strip())
 
 
 def _row_key(row: list[Any]) -> list[tuple[str, Any]]:

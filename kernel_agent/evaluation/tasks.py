@@ -357,6 +357,9 @@ def _yaml_entries(text: str, path: str) -> Iterator[_Entry]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         loader = yaml.SafeLoader("")
+        # A day is a text, as in JSON.
+        texts = {"tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str}
+        loader.yaml_constructors = {**loader.yaml_constructors, **texts}
         if isinstance(root, yaml.MappingNode):  # {tasks: [...]}
             root = next((v for k, v in root.value if k.value == "tasks"), root)
         if root is None:

@@ -47,6 +47,7 @@ _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer(?:\s*[:=]|\s+is:?)\s*", re.
 _WITH_NUMBER = re.compile(
     rf"\s*(?:\((?:about |[~≈{MONEY}])*[-+]?\d[^()]*\)|:\s*[~≈{MONEY}]?[-+]?\d[\d.,%]*)$"
 )
+_MIDNIGHT = re.compile(r"(?<=^\d{4}-\d\d-\d\d)[T ]00:00:00(?:\.0+)?$")
 _DRESS = " \t*`_\"'"
 
 
@@ -58,6 +59,21 @@ def alike(text: str) -> str:
 def normal(text: str) -> str:
     """Return a text in one line, with one form for what looks alike."""
     return " ".join(unicodedata.normalize("NFKC", alike(text)).split())
+
+
+def days(value: Json) -> Json:
+    """Return a value in which a day is written as such, and not as its midnight.
+
+    Examples
+    --------
+    >>> days(["2024-01-05T00:00:00", "2024-01-05T12:00:00"])
+    ['2024-01-05', '2024-01-05T12:00:00']
+    """
+    if isinstance(value, dict):
+        return {key: days(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [days(inner) for inner in value]
+    return _MIDNIGHT.sub("", value) if isinstance(value, str) else value
 
 
 def undress(text: str) -> str:

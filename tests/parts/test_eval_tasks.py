@@ -50,6 +50,12 @@ def test_yaml_and_json_lines_say_the_same(tmp_path):
     assert given.tasks[1].turns == ("First?", "And then?")
 
 
+def test_a_day_in_yaml_is_a_text_as_in_json(tmp_path):
+    days = GOOD.replace("[a, b]", "[2024-01-05, 2024-02-01 10:00:00]")
+    _, second = read_tasks(write(tmp_path, days)).tasks
+    assert second.answer == ["2024-01-05", "2024-02-01 10:00:00"]
+
+
 YAML_MISTAKES = [
     (GOOD.replace("check: number", "check: nmber"), 6, "unknown check 'nmber'; choose one of: ex"),
     (GOOD.replace("t.csv", "gone.csv"), 4, "there is no file gone.csv"),

@@ -1,7 +1,5 @@
 """Answers and expectations: what counts as right, as wrong and as not judged."""
 
-import datetime as dt
-
 import pytest
 
 from kernel_agent.errors import ModelError
@@ -24,7 +22,9 @@ RIGHT = [
     ("exact", 3, 3.0),
     ("exact", 3, "3"),
     ("exact", [1, 2], [1, 2]),
-    ("exact", dt.date(2024, 1, 5), "2024-01-05T00:00:00"),
+    ("exact", "2024-01-05", "2024-01-05T00:00:00"),
+    ("exact", ["2024-01-05", {"x": "2024-02-01"}], ["2024-01-05 00:00:00", {"x": "2024-02-01"}]),
+    ("set", ["2024-01-05"], ["2024-01-05T00:00:00"]),
     ("exact", "2024-01-05 00:00:00", "2024-01-05"),
     ({"kind": "exact", "ignore_case": True}, "Gentoo", "GENTOO"),
     ("number", 4201.75, 4201.75),
