@@ -11,11 +11,12 @@ go to the kernel and to the model. What a tool author puts into bytes, tables or
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from kernel_agent.config import Config, hides
 from kernel_agent.errors import UsageError
@@ -24,6 +25,8 @@ from kernel_agent.tools.definition import Tool
 CUT = "[secret]"
 URL_VARIABLE = "KERNEL_AGENT_SQL_URL"
 _VARIABLE = re.compile(r"\$\{?(\w+)")
+# As databases are told them: any sign but @ where an address has it, or in a driver's own settings.
+_PASSWORD = re.compile(r"://[^:/@]*:([^@]*)@|(?i:\bpwd|password)=(?:\{([^}]+)|([^;&]+))")
 SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
 
 
@@ -76,13 +79,14 @@ def _looks_secret(value: Any) -> Iterator[str]:
 
 def _passwords(url: str) -> tuple[str, ...]:
     """Return the passwords in an address, as they stand there and as they are meant."""
-    try:
+    found = [
+        "".join(parts) for text in (url, unquote_plus(url)) for parts in _PASSWORD.findall(text)
+    ]
+    with contextlib.suppress(ValueError):  # no address to a browser; connecting to it says more
         parts = urlsplit(url)
-        found = [parts.password or ""]
-    except ValueError:  # not an address; connecting to it says so
-        return ()
-    for name, _, value in (pair.partition("=") for pair in parts.query.split("&")):
-        found += [value] if hides(unquote(name)) else []
+        found.append(parts.password or "")
+        pairs = [pair.partition("=") for pair in parts.query.split("&")]
+        found += [value for name, _, value in pairs if hides(unquote(name))]
     return (*found, *map(unquote, found))
 
 

@@ -103,6 +103,7 @@ def test_stop_ends_the_run_at_once_whether_the_cell_awaits_or_blocks(
         tab.page.get_by_text("'interrupted'").wait_for()
 
 
+@pytest.mark.long  # the gate looks at who answers, below
 def test_a_person_decides_on_each_cell_before_it_runs(opened: Opened, tmp_path: Path) -> None:
     """Approved as it is, denied with a reason, edited; kernel, trace and page have it so."""
     model = script(

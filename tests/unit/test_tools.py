@@ -336,6 +336,20 @@ def test_secrets_are_known_from_variables_headers_and_the_address():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("address", "password"),
+    [
+        ("postgresql://me:sec#ret/pass?12[@host/shop", "sec#ret/pass?12["),
+        ("mssql+pyodbc:///?odbc_connect=UID%3Dme%3BPWD%3Dodbc+pass99%3BX%3D1", "odbc pass99"),
+        ("mssql+pyodbc:///?odbc_connect=Pwd%3D%7Bodbc%3Bpass99%7D", "odbc;pass99"),
+        ("postgresql://host/shop?password=asked-for-99", "asked-for-99"),
+    ],
+)
+def test_a_databases_password_is_known_as_its_driver_reads_it(address: str, password: str) -> None:
+    """Where a browser would read another address, too, and in what is handed to ODBC."""
+    assert password in secrets_of(Config(sql={"shop": address}), {})
+
+
 def test_a_tool_that_shows_a_secret_is_refused():
     """As a default, which functools.partial leaves in the signature; not where it is looked up."""
 
