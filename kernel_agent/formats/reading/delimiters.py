@@ -74,12 +74,13 @@ _CALLS = (
 )
 _CALLED = rf"</function>|</{TAG_SPACE}invoke>|</tool_call>"
 
+# Before Python 3.11.5 a possessive group takes a part of what its last alternative refuses.
 _MARK = re.compile(
     rf"""
     ^(?P<indent>[^\S\n]*+) (?=[`~*_\#a-z观输]) (?:
         (?P<fence>`{{3,}}+|~{{3,}}+)
         (?: [^\S\n]*+ (?=[<◁]|\[/?THINK\]|{_LEAKED})
-          | (?P<info>(?:[^\n<]++|<(?!/(?:{_REASONING_TAGS})>))*+) )
+          | (?P<info>[^\n<]*+(?:<(?!/(?:{_REASONING_TAGS})>)[^\n<]*+)*) )
       | (?:[*_]{{1,3}}|(?P<heading>\#{{1,6}}[^\S\n]+))? (?P<turn>{_TURN_NAMES})
         (?:[^\S\n]*\([^()\n]{{0,40}}\))? [*_]{{0,3}} [^\S\n]* [:\uff1a]
       | (?:\*\*|(?P<title>\#{{1,6}}[^\S\n]+)) (?:observation|output)s? (?:\*\*)? [^\S\n]*+ $

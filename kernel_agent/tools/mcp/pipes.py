@@ -206,7 +206,13 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Wait for the exit code; ``process.wait`` would also wait for others that hold its pipes."""
-    async with asyncio.timeout(seconds):
-        while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of it together with pipes
-            await asyncio.sleep(0.01)
+    """Wait for the exit code; ``process.wait`` would also wait for others that hold its pipes.
+
+    Not with ``asyncio.timeout``: in a cancelled task that raises nothing before Python 3.11.3.
+    """
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    while process.returncode is None:
+        if now() > end:
+            raise TimeoutError
+        await asyncio.sleep(0.01)
