@@ -122,22 +122,21 @@ def may_connect(named: AllowedHost, address: str) -> bool:
 
 
 # Addresses of IPv6 that stand for one of IPv4, and where in them it begins, in bits from the end:
-# mapped (RFC 4291, 2.5.5.2), NAT64 (RFC 6052; behind DNS64 every name of IPv4 alone has one), 6to4
-# (RFC 3056).
+# mapped (RFC 4291, 2.5.5.2), NAT64 (RFC 6052; behind DNS64 every name of IPv4 alone has one).
 _CARRIERS = (
     (ipaddress.IPv6Network("::ffff:0:0/96"), 0),
     (ipaddress.IPv6Network("64:ff9b::/96"), 0),
-    (ipaddress.IPv6Network("2002::/16"), 80),
 )
 # What may lead inside and Python 3.11 calls global, or did in one of its versions: compatible and
 # translated addresses (RFC 4291, 2.5.5.1; RFC 6145), NAT64 of a network's own, which may hide the
 # address anywhere (RFC 8215), Teredo and others of protocols (RFC 2928, 6890), site-local (RFC
-# 3879), the relay of 6to4 (RFC 7526), discarding (RFC 6666), documents (RFC 9637), segments (9602).
+# 3879), 6to4 and its relay (RFC 3056, 7526), discarding (RFC 6666), documents (RFC 9637) and
+# segments (RFC 9602).
 _NOT_PUBLIC = tuple(
     map(
         ipaddress.ip_network,
         ("192.0.0.0/24", "192.88.99.0/24", "::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48",
-         "2001::/23", "fec0::/10", "100::/64", "3fff::/20", "5f00::/16"),
+         "2001::/23", "2002::/16", "fec0::/10", "100::/64", "3fff::/20", "5f00::/16"),
     )
 )  # fmt: skip
 _ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 before an address of IPv4 (RFC 5214)
