@@ -158,7 +158,7 @@ def _version(name: str) -> str | None:
 
 def _model(config: Config) -> Iterator[Finding]:
     key = bool(os.environ.get(config.api_key_env))
-    endpoint = re.sub("//[^/@]*@", "//…@", config.base_url or "")  # it may carry a password
+    endpoint = re.sub("//[^/]*@", "//…@", config.base_url or "")  # it may carry a password
     yield Finding(name="key", text=f"{config.api_key_env} is {'set' if key else 'not set'}")
     yield Finding(
         name="endpoint", text=endpoint or ("the OpenAI API" if key else "none configured")

@@ -42,7 +42,7 @@ LEVEL = Level(
 )  # fmt: skip
 
 
-_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_processes=True)
+_KNOWS_EMPTYING = 3  # the version of Landlock, of Linux 6.2, from which it is a right of its own
 
 
 def probe() -> Probe:
@@ -83,7 +83,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "powerless",
         *confine.limits(grant.limits, others=others),
         *confine.shared_tree(grant, processes=False),
-        *confine.system_calls(_SYSTEM_CALLS),
+        *confine.system_calls(_filter()),
     ]  # fmt: skip
     return Launch(
         command=confine.through(host_python(), steps, command),
@@ -91,6 +91,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ended_by=15,
         undo=confine.undo(grant, uid, cgroup),
     )
+
+
+def _filter() -> seccomp.Filter:
+    keep_contents = confine.landlock_version() < _KNOWS_EMPTYING
+    return seccomp.Filter(shared_files=True, shared_processes=True, keep_contents=keep_contents)
 
 
 def _given(grant: Grant, uid: int | None) -> list[str]:

@@ -18,8 +18,9 @@ What it refuses, and how it answers:
   asks for a loopback socket that it can do without (measured).
 
 A level whose file tree is the host's asks for more: there ``connect`` and unix datagrams would
-reach sockets of the host by their path. So does one whose processes are the host's: there a cell
-could have other programs of the same user signalled, or slowed down.
+reach sockets of the host by their path, and files be emptied that may be read only, where Landlock
+does not know of that yet. So does one whose processes are the host's: there a cell could have other
+programs of the same user signalled, or slowed down.
 
 The format is ``struct sock_filter`` (linux/filter.h); offsets are those of ``struct seccomp_data``.
 System call numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl and
@@ -69,6 +70,8 @@ _OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 
 _SET_IDS = 0o6000  # S_ISUID, S_ISGID
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
+_EMPTIES, _ACCESS, _WRITES, _READS_AND_WRITES = 0o1000, 3, 1, 2  # O_TRUNC, O_ACCMODE …
+_TRUNCATE = (76, 45)
 
 # name: (x86-64, generic table used by aarch64 and riscv64); None where it has no number
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -149,11 +152,14 @@ class Filter:
     internet
         The network namespace is empty but for a forwarder to the host's proxy: internet stream
         sockets are let through.
+    keep_contents
+        A file is not to be emptied by its path, nor by opening it to read.
     """
 
     shared_files: bool = False
     shared_processes: bool = False
     internet: bool = False
+    keep_contents: bool = False
 
 
 @cache
@@ -210,10 +216,12 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     refused = [numbers[column] for numbers in _REFUSED.values()]
     if rules.shared_files:
         refused.append(number["connect"])
+    if rules.keep_contents:
+        refused.append(_TRUNCATE[column])
     yield from (_when(n, [_no(EPERM)]) for n in refused if n is not None)
     absent = [numbers[column] for numbers in _ABSENT.values()]
     yield from (_when(n, [_no(ENOSYS)]) for n in absent if n is not None)
-    yield from _set_ids(column)
+    yield from _modes(rules, column)
     yield _when(number["clone"], [
         (_LOAD, 0, 0, _ARGUMENT_0),
         (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES),
@@ -271,7 +279,7 @@ def _unless(values: Sequence[int]) -> list[_Line]:
     ]
 
 
-def _set_ids(column: int) -> Iterator[list[_Line]]:
+def _modes(rules: Filter, column: int) -> Iterator[list[_Line]]:
     """Allow file modes without the bits that run a file as its owner."""
     for *numbers, mode in _MODES.values():
         if (number := numbers[column]) is not None:
@@ -280,7 +288,20 @@ def _set_ids(column: int) -> Iterator[list[_Line]]:
         if (number := (x86_64, generic)[column]) is not None:
             plain = _plain(mode)
             makes: list[_Line] = [(_LOAD, 0, 0, flags), (_IF_ANY_BIT, 1, 0, _MAKES_A_FILE)]
-            yield _when(number, [*makes, _YES, *plain])
+            empties = _empties_to_read(flags) if rules.keep_contents else []
+            yield _when(number, [*empties, *makes, _YES, *plain])
+
+
+def _empties_to_read(flags: int) -> list[_Line]:
+    """Refuse to empty a file that is not opened to write; what follows loads the flags anew."""
+    return [
+        (_LOAD, 0, 0, flags),
+        (_IF_ANY_BIT, 0, 4, _EMPTIES),
+        (_AND, 0, 0, _ACCESS),
+        (_IF_EQUAL, 2, 0, _WRITES),
+        (_IF_EQUAL, 1, 0, _READS_AND_WRITES),
+        _no(EPERM),
+    ]
 
 
 def _plain(mode: int) -> list[_Line]:

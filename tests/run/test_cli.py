@@ -591,7 +591,7 @@ def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     """What is there, what would be used, and what protects this machine."""
     done = run(
         folder, "doctor", "--verbose", OPENAI_API_KEY="secret-value",
-        OPENAI_BASE_URL="http://me:password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
+        OPENAI_BASE_URL="http://me:p@password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     for said in ("OPENAI_API_KEY is set", "localhost:1/v1", "some-model", "level bubblewrap",

@@ -18,7 +18,7 @@ from support.waiting import DEADLINE_S
 from kernel_agent.errors import KernelStartError, SandboxError
 from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.records.cell import CellResult
-from kernel_agent.sandbox import chooser
+from kernel_agent.sandbox import chooser, steps
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
 
@@ -51,6 +51,21 @@ async def test_the_tools_of_an_analyst_work(tmp_path: Path, level: str) -> None:
         for code, shown in cells.items():
             assert said(await kernel.execute(code)).replace("\r", "").endswith(shown), code
     assert (tmp_path / "p.png").stat().st_uid == os.geteuid()
+
+
+async def test_where_landlock_knows_no_emptying_a_file_is_emptied_by_who_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Linux 6.2: otherwise each of a user's files could be emptied by its path."""
+    need("landlock")
+    monkeypatch.setattr(steps, "landlock_version", lambda: 2)
+    (tmp_path / "own.txt").write_text("content")
+    async with KernelSession(cwd=tmp_path, sandbox="landlock") as kernel:
+        for code in ("os.truncate('own.txt', 0)", "os.open('own.txt', os.O_RDONLY | os.O_TRUNC)"):
+            assert said(await kernel.execute(f"import os; {code}")) == "PermissionError", code
+        assert (tmp_path / "own.txt").read_text() == "content"
+        assert said(await kernel.execute("open('own.txt', 'w').close(); 1")) == "1"
+    assert (tmp_path / "own.txt").read_text() == ""
 
 
 async def test_inputs_are_read_only_and_records_hidden(tmp_path: Path, level: str) -> None:

@@ -112,6 +112,28 @@ def test_memory_and_queues_that_no_process_shows_are_reached_by_no_call(machine,
         assert answer(number, 28, rules=rules, machine=machine) == ERRNO | EPERM
 
 
+@pytest.mark.parametrize(
+    ("machine", "truncate", "openat"), [("x86_64", 76, 257), ("aarch64", 45, 56)]
+)
+def test_where_landlock_knows_no_emptying_only_who_may_write_a_file_empties_it(
+    machine, truncate, openat
+):
+    rules = Filter(shared_files=True, shared_processes=True, keep_contents=True)
+    read, write, both, odd, empty = 0, 1, 2, 3, 0o1000
+    for access in (read, write, both, odd):
+        assert answer(openat, 3, 0, access, rules=rules, machine=machine) == ALLOW
+        assert answer(openat, 3, 0, access | empty, rules=PROCESSES, machine=machine) == ALLOW
+    for access in (write, both, write | 0o100, both | 0o2000000):
+        assert answer(openat, 3, 0, access | empty, 0o644, rules=rules, machine=machine) == ALLOW
+    for access in (read, odd, read | 0o100, read | 0o2000000):
+        refused = answer(openat, 3, 0, access | empty, 0o644, rules=rules, machine=machine)
+        assert refused == ERRNO | EPERM
+    assert answer(truncate, 3, 0, rules=PROCESSES, machine=machine) == ALLOW
+    assert answer(truncate, 3, 0, rules=rules, machine=machine) == ERRNO | EPERM
+    made_as_owner = answer(openat, 3, 0, write | 0o100, 0o4755, rules=rules, machine=machine)
+    assert made_as_owner == ERRNO | EPERM
+
+
 @pytest.mark.parametrize("rules", [PRIVATE, SHARED, PROCESSES])
 @pytest.mark.parametrize(("machine", "fcntl"), [("x86_64", 72), ("aarch64", 25)])
 def test_nobody_has_to_wait_for_a_lease_of_a_cell(machine, fcntl, rules):
