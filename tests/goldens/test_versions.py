@@ -67,8 +67,8 @@ def _head(name: str, version: str) -> str:
 @pytest.mark.parametrize(
     "sessions",
     [
-        ("fenced", "tables"),
-        pytest.param(("fenced", "pictures", "interpreter"), marks=pytest.mark.long),
+        ("fenced",),
+        pytest.param(("tables", "pictures", "interpreter"), marks=pytest.mark.long),
     ],
 )
 def test_other_versions_of_everything_record_the_same(
