@@ -101,6 +101,8 @@ test-boundary: $(READY)
 # All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)
 	$(TIER) -q $(LEVELS) $(BROWSER)
+	KERNEL_AGENT_TEST_SANDBOX=namespaces $(TIER) -q tests/kernel/test_kernel_session.py
+	KERNEL_AGENT_TEST_SANDBOX=landlock $(TIER) -q tests/kernel/test_kernel_session.py
 
 # Dask needs seconds to start, and on a busy machine more than it waits for itself.
 test-engines: $(ENGINES)
