@@ -63,6 +63,7 @@ def test_rows_become_a_table_of_one_type_a_column():
         ("sqlite:///shop.db", "an SQLite file, which cells open: name it as --data FILE"),
         ("sqlite+pysqlite://", "--data FILE"),
         ("nonsense://x", "not a database URL"),
+        ("postgresql://me:word@127.0.0.1:bad/shop", "not a database URL"),
         ("postgresql+psycopg2://x/y", "only psycopg"),
         ("postgresql://u:s3cret-passw0rd@127.0.0.1:9/db", "refused"),
         ("", "none are configured"),

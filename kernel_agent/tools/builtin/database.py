@@ -83,9 +83,9 @@ class Database:
             self.kind = "PostgreSQL" if dialect == "postgresql" else dialect
             with self._engine.connect() as connection:
                 warning = _find_gaps(connection)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # as of a port that is no number
             raise UsageError(f"--tools sql={name}: not a database URL") from None
-        except (SQLAlchemyError, ImportError, ValueError) as error:
+        except (SQLAlchemyError, ImportError) as error:
             reason = _redact(url, _first_line(error))
             raise UsageError(f"--tools sql={name}: {reason}") from None
         if warning:
