@@ -74,6 +74,8 @@ if [ -n "${1:-}" ]; then
   set -- --requirement "$venv/$1.txt"
 else
   set -- --editable .
+  # A sandboxed kernel can read what it starts from, and cannot write what it compiled of it.
+  $venv/bin/python -m compileall -q kernel_agent/inkernel
 fi
 install "$@" || fail "the packages could not be installed (see above); is the network reachable?"
 say "Ready: $venv/bin/kernel-agent --help"

@@ -25,7 +25,8 @@ def wait_for_text(tab: Tab, text: str, seconds: float = 30) -> None:
     tab.page.get_by_text(text).first.wait_for(timeout=1000 * seconds)
 
 
-@BOTH
+@pytest.mark.long  # the gate looks at the panel of `%agent`
+@pytest.mark.parametrize("front", ["lab", "notebook"])
 def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
     opened: Opened, front: str
 ) -> None:

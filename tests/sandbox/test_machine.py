@@ -134,6 +134,7 @@ def until_gone(pids: list[int], seconds: float = DEADLINE_S) -> list[int]:
 def test_cells_run_on_a_linux_of_their_own(kernel):
     assert kernel.value("import platform; platform.release()") != repr(platform.release())
     assert kernel.value("import os; os.getuid()") == "1000"
+    assert kernel.value("import sys; 'matplotlib.pyplot' in sys.modules") == "True"
 
 
 def test_what_the_level_claims_was_measured_inside(kernel):
@@ -237,6 +238,8 @@ def test_a_file_in_the_place_of_a_directory_comes_out_and_the_reverse(kernel):
 
 def test_inputs_can_be_read_and_not_changed(kernel):
     assert kernel.value("open('data/sales.csv').read()[:6]") == "'region'"
+    changed = (kernel.folder / "data/sales.csv").stat().st_mtime_ns
+    assert kernel.value("import os; os.stat('data/sales.csv').st_mtime_ns") == str(changed)
     for attempt in ("open('data/sales.csv', 'a')", "open('data/new', 'w')", "os.remove('data')"):
         assert kernel.run(f"import os; {attempt}").status == "error"
     assert (kernel.folder / "data/sales.csv").read_text().startswith("region,amount\nnorth")

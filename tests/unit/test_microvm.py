@@ -409,13 +409,14 @@ def test_content_without_a_file_is_dropped_and_a_file_cut_off_leaves_nothing(inb
 def test_a_fifo_a_device_or_a_socket_in_the_workspace_is_not_sent(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("1")
+    os.utime(tmp_path / "file", ns=(1, 1_500_000_000_000_000_001))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         files.send(Wire(ours.fileno()), tmp_path, at=Path("/w"))
         ours.shutdown(socket.SHUT_WR)
         frames = list(Wire(theirs.fileno()).frames())
     assert [payload for kind, _, payload in frames if kind in (FILE, BYTES)] == [
-        b"/w/file", b"1", b"",
+        b"/w/file\0001500000000000000001", b"1", b"",
     ]  # fmt: skip
 
 

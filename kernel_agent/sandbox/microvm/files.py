@@ -210,16 +210,15 @@ def send(wire: Wire, root: Path, *, at: Path, hidden: tuple[Path, ...] = ()) -> 
         if stat.S_ISDIR(about.st_mode):
             wire.send(MAKE, os.fsencode(there))
         elif stat.S_ISLNK(about.st_mode):
-            target = path.readlink()
-            wire.send(LINK, os.fsencode(there) + b"\0" + os.fsencode(target))
+            wire.send(LINK, b"%s\0%s" % (os.fsencode(there), os.fsencode(path.readlink())))
         elif stat.S_ISREG(about.st_mode):
             send_file(wire, path, at=there)
 
 
 def send_file(wire: Wire, path: Path, *, at: Path) -> None:
-    """Send one file."""
+    """Send one file, as old as it is here: Python compares that with what it has compiled."""
     with path.open("rb") as content:
-        wire.send(FILE, os.fsencode(at))
+        wire.send(FILE, b"%s\0%d" % (os.fsencode(at), os.fstat(content.fileno()).st_mtime_ns))
         while part := content.read(MAX_PAYLOAD):
             wire.send(BYTES, part)
         wire.send(BYTES)

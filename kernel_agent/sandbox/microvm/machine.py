@@ -393,7 +393,8 @@ def boot(
     finally:
         os.close(scratch)
     with contextlib.closing(it):
-        it.wait_for("ready", seconds)
+        if not it.wait_for("ready", seconds).get("warm"):
+            raise MachineError("its Python ended before it was ready")
         took = time.monotonic() - began
         with (image / STATE).open("wb") as target:
             it.save(target.fileno())

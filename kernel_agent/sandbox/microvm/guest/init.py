@@ -139,7 +139,8 @@ class Machine:
         self._lock = threading.Lock()
         self._kernel: subprocess.Popen[bytes]
         self._workspace: Workspace | None = None
-        self._file: Any = None
+        self._file: Any = None  # that is coming, and when it was changed on the host
+        self._changed = 0
         self._report: Path | None = None
 
     def warm_up(self) -> None:
@@ -162,8 +163,8 @@ class Machine:
             },
         )
         assert self._kernel.stdout is not None
-        heard = self._kernel.stdout.readline()
-        self._wire.note("ready", warm=heard == b"ready\n")
+        # Not its first line alone: matplotlib says at times that it looks for fonts.
+        self._wire.note("ready", warm=b"ready\n" in self._kernel.stdout)
 
     def serve(self) -> None:
         """Read frames until the host is gone; then the machine ends."""
@@ -219,18 +220,20 @@ class Machine:
                 self._file.write(payload)
             else:
                 self._file.close()
+                os.utime(self._file.name, ns=(self._changed, self._changed))
                 self._belongs(Path(self._file.name))
             return
-        name, _, target = payload.partition(b"\0")
+        name, _, about = payload.partition(b"\0")
         path = Path(os.fsdecode(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == FILE:
             self._file = path.open("wb")
+            self._changed = int(about or time.time_ns())
         elif kind == MAKE:
             path.mkdir(exist_ok=True)
             self._belongs(path)
         elif kind == LINK:
-            path.symlink_to(os.fsdecode(target))
+            path.symlink_to(os.fsdecode(about))
 
     def _belongs(self, path: Path) -> None:
         """Give the workspace's files to the kernel's user, and remember what the host has."""
@@ -293,10 +296,8 @@ class Machine:
 
     def _open(self, number: int, channel: str) -> None:
         path = f"{SOCKETS}/s-{CHANNELS.index(channel) + 1}"
-        deadline = time.monotonic() + START_S
-        while not os.path.exists(path) and self._kernel.poll() is None:
-            if time.monotonic() > deadline:  # connections wait while the kernel starts
-                break
+        late = time.monotonic() + START_S  # connections wait while the kernel starts
+        while not os.path.exists(path) and self._kernel.poll() is None and time.monotonic() < late:
             time.sleep(0.01)
         connection = socket.socket(socket.AF_UNIX)
         try:

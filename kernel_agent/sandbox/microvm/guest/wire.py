@@ -10,15 +10,14 @@ kind      from     payload
 ``DATA``  both     bytes of that connection
 ``CLOSE`` both     nothing: the connection is over
 ``NOTE``  both     a JSON object; ``note`` says what it is
-``FILE``  both     the path of a regular file; its content follows
-``BYTES`` both     content of the file; an empty frame ends it
+``FILE``  both     a regular file's path, from the host with a zero byte and its mtime in ns
+``BYTES`` both     content of that file; an empty frame ends it
 ``MAKE``  both     the path of a directory to make
 ``LINK``  host     a path and a target, with a zero byte between
 ``GONE``  machine  the path of a file or directory that was removed
 ========  =======  ========================================================================
 
-The host believes nothing that comes over the wire: lengths are bounded here, paths and sizes in
-:mod:`kernel_agent.sandbox.microvm.files`.
+The host believes nothing of it: lengths are bounded here, paths and sizes in ``files``.
 """
 
 from __future__ import annotations
