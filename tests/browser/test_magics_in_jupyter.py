@@ -84,7 +84,8 @@ def test_a_question_shows_the_panel_and_leaves_a_static_page(
     assert "widgets" not in saved["metadata"]
 
 
-@BOTH
+@pytest.mark.long  # the gate stops runs without a browser
+@pytest.mark.parametrize("front", ["lab", "notebook"])
 def test_stop_ends_the_run_at_once_whether_the_cell_awaits_or_blocks(
     opened: Opened, front: str, tmp_path: Path
 ) -> None:

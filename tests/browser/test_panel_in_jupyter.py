@@ -186,7 +186,7 @@ def test_a_panel_that_a_reload_would_lose_asks_to_be_saved(opened: Opened) -> No
     hint.wait_for(state="hidden", timeout=15_000)
 
 
-@pytest.mark.long  # the gate looks at the one of `%agent`
+@pytest.mark.long
 @pytest.mark.parametrize("front", ["lab", "notebook"])
 def test_stop_ends_a_running_cell_whether_the_notebooks_cell_awaits_or_blocks(
     opened: Opened, front: str

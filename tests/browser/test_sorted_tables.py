@@ -53,6 +53,7 @@ def test_a_click_on_a_head_sorts_by_number_and_what_is_missing_comes_last(tab: A
     assert tab.faults == []
 
 
+@pytest.mark.long
 def test_a_table_whose_index_has_a_name_is_sorted_by_each_column(
     browser: Any, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_table_whose_index_has_a_name_is_sorted_by_each_column(
         assert first == [f"City {number}" for number in range(ROWS)]
 
 
+@pytest.mark.long
 def test_names_with_numbers_are_in_the_order_of_a_person(tab: Any) -> None:
     tab.get_by_role("button", name="sold").click()
     tab.get_by_role("button", name="city").click()
@@ -82,6 +84,7 @@ def test_names_with_numbers_are_in_the_order_of_a_person(tab: Any) -> None:
     assert tab.locator("th[aria-sort]").count() == 1
 
 
+@pytest.mark.long
 def test_the_rows_that_have_all_words_are_left(tab: Any) -> None:
     wanted = {city for city in column(tab, 0) if "2" in city}
     tab.get_by_label("Search the table").fill("CITY 2")

@@ -209,7 +209,8 @@ def own_objects():
 
 
 gc.unfreeze()  # what was imported counts as known again
-timed(own_memory)
+if TOLD["memory"]:
+    timed(own_memory)
 if TOLD["objects"]:
     timed(own_objects)
 
@@ -523,7 +524,8 @@ def delegation():
 timed(delegation)
 
 # %% And once more all memory, after all that was answered; then the report
-timed(own_memory)
+if TOLD["memory"]:
+    timed(own_memory)
 final_answer(  # noqa: F821 - the session's
     json.dumps(
         {

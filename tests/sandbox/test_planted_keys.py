@@ -35,7 +35,7 @@ from typing import Any
 import pytest
 from servers.collector import Collector
 from servers.openai_server import Behaviour, OpenAIServer, error, text
-from support.examples import examples
+from support.examples import examples, is_quick
 from support.levels import need
 
 HERE = Path(__file__).parent
@@ -243,6 +243,11 @@ def keeper(root: Path, keys: Keys) -> Iterator[dict[str, Any]]:
         daemon.stdin.close()
 
 
+def beneath_too(level: str) -> bool:
+    """Whether a sub-agent's memory is searched; a quick look does so at one level."""
+    return level == "landlock" or not is_quick()
+
+
 def cells(told: dict[str, Any], source: str) -> list[str]:
     """Return the cells of a search, the first of which begins with what the search is told."""
     first, *rest = source.split("\n# %%")[1:]
@@ -297,6 +302,7 @@ def a_host_full_of_keys(
                 "variables": list(ENVIRONMENT),
                 "planted_at": time.time(),
                 "manners": level == "none",
+                "memory": True,
                 # They lie in the memory that is searched; a machine's processor is emulated.
                 "objects": level != "microvm",
                 "package_seconds": examples(5, least=1),
@@ -311,7 +317,8 @@ def a_host_full_of_keys(
                     yield cell_of(cell)
                     if "delegate(" in cell:  # which asks the model, and then an agent that searches
                         yield error(401, f"wrong key {keys['env-openai']}")
-                        first, second, *_, last = cells(told, source)
+                        beneath = {**told, "memory": beneath_too(level)}
+                        first, second, *_, last = cells(beneath, source)
                         yield from map(cell_of, (first, second, last))
 
             with OpenAIServer(replies()) as server:
@@ -402,7 +409,7 @@ def test_a_search_of_everything_in_the_kernel_finds_no_key(level: str) -> None:
         assert looked["own_memory"] > 20_000_000
         assert looked["folders looked at"] > 10
         assert looked["broker"] > 10_000
-        assert looked["delegation"] > 20_000_000
+        assert looked["delegation"] > (20_000_000 if beneath_too(level) else 1_000)
 
 
 def test_the_interpreter_gives_no_key_either() -> None:
