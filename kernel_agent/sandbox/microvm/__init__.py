@@ -46,7 +46,7 @@ LEVEL = Level(
         "files that come out: regular ones, into the workspace only, bounded in number and size",
     ),
     not_covered=(
-        "a hole in QEMU itself: it runs as nobody for root, and in bubblewrap where that works",
+        "a hole in QEMU (as nobody for root, in bubblewrap where that works), or in KVM if used",
         "without KVM the processor is emulated: right, but many times slower",
         "links, devices and permissions of files do not come out of the machine",
         "what a thread writes after its cell's end comes out with the next cell, or is lost",
