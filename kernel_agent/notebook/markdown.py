@@ -6,7 +6,8 @@ so run code in any kernel. Thoughts, tasks, answers and outputs are therefore wr
 renderer (JupyterLab, nbconvert, GitHub, VS Code) finds a tag, an entity, a link, a picture or a
 formula in them, however its rules for nesting differ:
 
-* ``&``, ``<``, ``$`` and ``\`` become entities, which closes tags, entities, math and escapes;
+* ``&``, ``<``, ``$`` and ``\`` become entities, which closes tags, entities, math and escapes; the
+  last two in elements of their own, because math is looked for in what entities have become, too;
 * a link is written out, and any other ``[`` is escaped: no picture, reference or footnote is left;
 * the mark in an address (``:`` before ``//``, ``@``, the dot after ``www``) becomes an entity,
   because renderers link addresses without being asked;
@@ -31,7 +32,8 @@ _UNDERLINE = re.compile(r"^( {0,3})(?==+[ \t]*$|-+[ \t]*$)")
 _LIVE_IN_SPAN = re.compile(r"[<&|\\$]|\]\s*[(\[:]|!\[")
 # Formulas are looked for before code by some renderers.
 _LIVE_IN_BLOCK = re.compile(r"\$\$|\\\\[\[(]|\\begin")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", "$": "&#36;", "\\": "&#92;", "[": r"\["}
+_MATH = {"$": "<span>&#36;</span>", "\\": "<span>&#92;</span>"}
+_ENTITIES = {"&": "&amp;", "<": "&lt;", "[": r"\[", **_MATH}
 # What renderers make a link of without being asked: an address, a name that begins with www., mail.
 _ADDRESS = r"(?<=\w):(?=//)|(?<=\bwww)\.|(?<=\w)@(?=\w)"
 _LIVE = re.compile("|".join([*map(re.escape, _ENTITIES), _ADDRESS]), re.IGNORECASE)
@@ -81,7 +83,8 @@ def quote_text(text: str) -> str:
 def code_block(code: str, language: str = "") -> str:
     """Return any text as a block of code."""
     if _LIVE_IN_BLOCK.search(code):
-        return f"<pre><code>{_as_entities_where_live(code)}</code></pre>"
+        live = re.sub(r"[&<>$\\\[`]", lambda match: _as_entities(match[0]), code)
+        return f"<pre><code>{live}</code></pre>"
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}\n{fence}"
@@ -115,11 +118,7 @@ def _escape(text: str) -> str:
 
 
 def _as_entities(text: str) -> str:
-    return "".join("&nbsp;" if c in " \t" else f"&#{ord(c)};" for c in text)
-
-
-def _as_entities_where_live(code: str) -> str:
-    return re.sub(r"[&<>$\\\[`]", lambda match: f"&#{ord(match[0])};", code)
+    return "".join("&nbsp;" if c in " \t" else _MATH.get(c, f"&#{ord(c)};") for c in text)
 
 
 # --- HTML ----------------------------------------------------------------------------------

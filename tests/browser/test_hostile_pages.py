@@ -12,6 +12,7 @@ import pytest
 from support.hostile import HOST, HTML, exported_page, summary_pages
 
 from browser.jupyter import Server, open_notebook
+from kernel_agent.notebook.markdown import code_block, inline, markdown, quote_text, verbatim
 from kernel_agent.notebook.outputs import displayable
 
 # What nbconvert's own template loads: MathJax and RequireJS.
@@ -88,22 +89,39 @@ def test_the_test_of_the_browser_can_fail(tab: Any, tmp_path: Path) -> None:
     assert any(HOST in url for url in tab.asked)
 
 
-def test_no_cell_of_a_table_is_a_formula(server: Server, browser: Any) -> None:
-    """In a notebook that is opened and not run; the control is HTML that is no table of a run."""
+FORMULAS = rf"$\href{{http://{HOST}/}}{{x}}$ \(y\) \[z\] $$w$$ \begin{{align}}v\end{{align}}"
+
+
+def test_no_table_and_no_text_is_a_formula(server: Server, browser: Any) -> None:
+    """In a notebook that is opened and not run, where what entities have become is looked at, too.
+
+    The controls are HTML that is no table of a run, and Markdown that the exporter did not write.
+    """
     texts = ["$x^2$", rf"$\href{{http://{HOST}/}}{{x}}$", r"\(y_1\)", "$5 and $6"]
     shown = displayable({"data": {"text/html": pd.DataFrame({"$a$": texts}).to_html()}})
     control = {"data": {"text/html": "<p>$x^2$</p>"}}
+    written = [
+        f"# {verbatim(FORMULAS)}",
+        *map(markdown, (FORMULAS, f"# {FORMULAS}", f"`{FORMULAS}`", f"```\n{FORMULAS}\n```")),
+        quote_text(FORMULAS),
+        f"| {inline(FORMULAS)} |\n|---|\n| {inline(FORMULAS)} |",
+        code_block(FORMULAS),
+    ]
     name = server.write("formulas.ipynb", "1")
     book = nbformat.read(server.folder / name, as_version=4)
     book.cells[0].outputs = [
         nbformat.v4.new_output("display_data", **one) for one in (shown, control)
     ]
+    book.cells += map(nbformat.v4.new_markdown_cell, [*written, "CONTROL $x^2$"])
     nbformat.write(book, server.folder / name)
     tab = open_notebook(browser, server, name)
     tab.wait("() => document.querySelector('.jp-OutputArea p mjx-container')")
+    tab.wait("() => document.querySelector('.jp-MarkdownCell mjx-container')")
     assert "$5 and $6" in tab.output(0)
-    assert (
-        tab.page.evaluate("document.querySelectorAll('table mjx-container, table a').length") == 0
-    )
+    assert tab.page.locator("table mjx-container, table a").count() == 0
+    assert tab.page.locator(".jp-MarkdownCell mjx-container").count() == 1
+    assert tab.page.locator(f"a[href^='http'][href*='{HOST}']").count() == 0
+    texts_shown = tab.page.locator(".jp-MarkdownCell").all_inner_texts()
+    assert sum(text.count("$$w$$") for text in texts_shown) == len(written) + 1
     tab.page.context.close()
     server.end_kernel(name)  # others count them

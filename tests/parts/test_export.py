@@ -587,7 +587,7 @@ def test_a_code_block_renders_as_its_code(code: str) -> None:
         ("use `df.mean()`", "<code>df.mean()</code>"),
         ("use `df[df.x < 3]`", "<code>df[df.x &lt; 3]</code>"),
         ("| a | b |\n|---|---|\n| 1 | 2 |", "<td>1</td>\n<td>2</td>"),
-        ("it is $5, not $6", "it is $5, not $6"),
+        ("it is $5, not $6", "it is <span>$</span>5, not <span>$</span>6"),
         ("# Title", "<h4>Title</h4>"),
         ("1. x\n   ```python\n   a < 1\n   ```", '<code class="language-python">a &lt; 1\n</code>'),
     ],
