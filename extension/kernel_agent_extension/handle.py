@@ -2,7 +2,7 @@
 
 The session's loop is in a thread of its own. A caller waits in ticks of a tenth of a
 second, shows what has happened, and can be interrupted: by ``await`` in a cell, which leaves the
-kernel free for the messages of a button, or by blocking where nothing can be awaited.
+kernel free for a button's messages (ipykernel 7.4), or by blocking where nothing can be awaited.
 """
 
 from __future__ import annotations
