@@ -558,6 +558,8 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("calls that run side by side", "tools.caller:SIDE_BY_SIDE", "", ""),
         ("result of one call", "tools.caller:MAX_RESULT", "characters", ""),
         ("arguments of one call in the trace", "tools.broker:KEPT_CHARS", "characters", ""),
+        ("picture whose content the trace keeps", "tools.recorded:DATA_PIXELS", "pixels", ""),
+        ("values of a table or array whose content the trace keeps", "tools.recorded:DATA_VALUES", "", ""),
         ("result of one call in the trace", "tools.broker:KEPT_RESULT", "characters", ""),
         ("calls of one cell that the trace lists", "tools.broker:LISTED", "", ""),
         ("lists, objects and items of one request", "safe.gate:NODES", "", ""),

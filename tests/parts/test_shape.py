@@ -5,6 +5,7 @@ long as it is without its docstring.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def test_no_module_is_too_long_to_read_at_one_sitting():
     long = {str(path): path.read_text().count("\n") for _, path in sources()}
     assert len(long) > 300
     assert {name: count for name, count in long.items() if count > MODULE} == {}
+
+
+def test_a_plain_pytest_collects_all_tests():
+    """Of two modules of one name pytest imports the first, and stops at the other."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_class_has_two_jobs():

@@ -32,6 +32,7 @@ def one(text, configured=None, environment=None):
         ("npx -y @modelcontextprotocol/server-everything stdio", "everything"),
         ("uv tool run mcp-server-fetch", "fetch"),
         ("clock=uvx mcp-server-time", "clock"),
+        ("my-server=uvx mcp-server-time", "my_server"),
         ("https://mcp.example.org/mcp", "example_org"),
         (f"npx --key {SECRET} thing", "npx"),
         (f"server --token={SECRET}", "server"),

@@ -27,6 +27,7 @@ START_S = 20.0
 CALL_S = 60.0
 _RUNNERS = {"npx", "uvx", "bunx", "pipx", "run", "exec", "tool", "uv", "pnpm", "dlx", "node", "bun"}
 _NAMED = re.compile(r"([a-z][a-z0-9_-]{0,30})=(.+)", re.DOTALL)
+_AFFIX = r"^(mcp_server_|server_|mcp_)|(_mcp_server|_mcp|_server)$"  # of what no user has named
 _PACKAGE = re.compile(r"[@\w][\w.@/-]*")
 _KEYS: dict[str, tuple[type, ...]] = {
     "command": (str,), "url": (str,), "env": (list, dict), "headers": (dict,), "tools": (list,),
@@ -117,7 +118,7 @@ def _parse_address(text: str, name: str) -> Server:
             host = None
         if not host:
             raise UsageError(f"{shown}: the URL names no host")
-        return Server(name=_plain_name(host), url=text)
+        return Server(name=_plain_name(host, _AFFIX), url=text)
     if "://" in text.split(" ", maxsplit=1)[0]:
         raise UsageError(f"{shown}: only http:// and https:// URLs are servers")
     try:
@@ -143,13 +144,12 @@ def _name_of(words: tuple[str, ...]) -> str:
             rest.pop(0)
         if rest and _PACKAGE.fullmatch(rest[0]):
             program = PurePath(rest[0].partition("@")[0] or rest[0]).stem
-    return _plain_name(program)
+    return _plain_name(program, _AFFIX)
 
 
-def _plain_name(text: str) -> str:
+def _plain_name(text: str, without: str = "") -> str:
     name = re.sub(r"\W+", "_", text.lower(), flags=re.ASCII).strip("_")
-    name = re.sub(r"^(mcp_server_|server_|mcp_)|(_mcp_server|_mcp|_server)$", "", name)
-    return name[:30] or "server"
+    return re.sub(without, "", name)[:30] or "server"
 
 
 def _from_table(name: str, table: Any, environment: Mapping[str, str]) -> Server:
