@@ -262,7 +262,7 @@ class Condensation:
 
 @dataclass(frozen=True, kw_only=True)
 class Undone:
-    """The person took steps back: kernel, files and conversation are as they were before ``first``.
+    """The person took steps back; cells' variables and files are as they were before ``first``.
 
     The steps ``first`` to ``last`` stay in the trace, and their numbers are not used again.
     ``run_id`` is the run of the first of them. ``files`` lists what those steps had made or

@@ -77,7 +77,7 @@ def model_text(undone: Undone) -> str:
     """Return the line that the model reads in place of the steps."""
     text = (
         f"({steps_text(undone)} {_were(undone)} undone by the user{reason_text(undone)}. The "
-        f"variables and files are again as they were before step {undone.first}"
+        f"variables, and files that cells made, are again as they were before step {undone.first}"
     )
     if not undone.differences:
         return f"{text}.)"
@@ -88,7 +88,7 @@ def model_text(undone: Undone) -> str:
 
 def person_text(undone: Undone) -> str:
     """Return the lines that tell a person of an undo."""
-    before = f"Variables, files and conversation are as they were before step {undone.first}."
+    before = f"Variables, conversation and cells' files are as before step {undone.first}."
     lines = [f"{steps_text(undone)} {_were(undone)} undone{reason_text(undone)}. {before}"]
     if undone.withdrawn:
         lines.append("The answer that was given there does not hold any more.")

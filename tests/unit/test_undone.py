@@ -274,7 +274,7 @@ def test_a_person_is_told_what_went_where_files_are_and_what_did_not_come_out_as
     (block,) = Story().blocks(undone)
     assert block.kind == "notice"
     assert block.text == person_text(undone)
-    before = "Variables, files and conversation are as they were before step 2."
+    before = "Variables, conversation and cells' files are as before step 2."
     assert block.text.splitlines() == [
         f"Steps 2 to 3 were undone: too slow. {before}",
         "The answer that was given there does not hold any more.",
