@@ -476,7 +476,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("steps in a row with a denial that end a run", "agent.rules:DENIALS_IN_A_ROW", "", ""),
     ),
     "What the model is shown": (
-        ("one observation, at most", "agent.decider:OBSERVATION_CHARS", "characters", ""),
+        ("one observation, usually; a fifth more stays whole", "agent.decider:OBSERVATION_CHARS", "characters", ""),
         ("the conversation: half of what the model holds, at most", "models.listing:CEILING", "tokens", "`context_tokens`"),
         ("the conversation, where nobody says what the model holds", "models.listing:UNKNOWN", "tokens", "`context_tokens`"),
         ("rows of a table that is shown whole", "inkernel.preview:WHOLE_ROWS", "", ""),

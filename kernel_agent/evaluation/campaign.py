@@ -289,7 +289,8 @@ async def evaluate(
     TraceError
         The disk is full.
     """
-    told, specs = plan.to_json(), plan.specs(str(store.folder))
+    specs = plan.specs(str(store.folder))
+    told = plan.to_json() | {"run_ids": [spec.run_id for spec in specs]}
     judged = next((spec for spec in specs if spec.task.check.kind == "rubric"), None)
     if judged and plan.judge:  # before anything is paid for
         async with judging(judged, plan.judge, max_cost=plan.max_total_cost):

@@ -271,7 +271,7 @@ def near(check: Number, expected: float, answer: Json, text: str) -> Verdict:
     if reading.unread or any(map(is_near, reading.all)):
         return unclear(f"expected the number {expected:g}: {shown} can be read in several ways")
     if reading.best is None:
-        return wrong(f"expected the number {expected:g}, got {len(reading.all)} others in {shown}")
+        return wrong(f"expected the number {expected:g}, which is not in {shown}")
     return wrong(f"expected {expected:g} ± {allowed:g}, got {reading.best:g}")
 
 

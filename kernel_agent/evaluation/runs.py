@@ -29,7 +29,7 @@ from kernel_agent.records import (
     repaired_calls,
 )
 from kernel_agent.safe import FILE_MODE, make_private, one_line
-from kernel_agent.session import Run, Session
+from kernel_agent.session import Run, Session, whole_answer
 from kernel_agent.tools import load_tools
 
 RESULT_NAME = "result.json"
@@ -107,7 +107,7 @@ async def ask_and_judge(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict
         config=config_of(spec), tools=tools, data=spec.task.data, out=folder
     ) as session:
         for turn in questions(spec):
-            runs.append(await session.run(turn, typed=False))
+            runs.append(await session.run(turn, typed=spec.task.check.kind == "dataframe"))
             if runs[-1].status not in (ExitStatus.ANSWERED, ExitStatus.STEP_LIMIT):
                 break
     return runs, await _verdict(spec, runs[-1])
@@ -127,7 +127,7 @@ async def _verdict(spec: RunSpec, last: Run) -> Verdict:
     if last.status is not ExitStatus.ANSWERED:
         return wrong(last.message or str(last.status))
     if spec.judge is None or spec.task.check.kind != "rubric":
-        return await judge(spec.task, last.answer, last.text)
+        return await judge(spec.task, await asyncio.to_thread(whole_answer, last), last.text)
     return await _judged_by_model(spec, spec.judge, last)
 
 

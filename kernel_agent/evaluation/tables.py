@@ -125,10 +125,10 @@ def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Co
     names, common = short_names(
         [Arm.model_validate({k: v for k, v in arm.items() if k != "name"}) for arm in plan["arms"]]
     )
-    ids, trials = set(plan["task_ids"]), plan["trials"]
+    planned = set(plan.get("run_ids", ()))  # a folder of an earlier version has none
     kept = tuple(
         r.model_copy(update={"arm": names[r.arm]}) for r in results
-        if r.finished and r.arm in names and r.task_id in ids and r.trial <= trials
+        if r.finished and r.arm in names and (not planned or r.run_id in planned)
     )  # fmt: skip
     by_arm: dict[str, list[RunResult]] = {name: [] for name in names.values()}
     for result in kept:

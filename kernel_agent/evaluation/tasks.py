@@ -314,9 +314,9 @@ def _need_trust(file: Path, content: bytes, tasks: Collection[Task]) -> None:
     first, more = one_line(reaches[0].words, 300), len(reaches) - 1
     others = f" and {more} more" if more else ""
     why = "which you have refused" if allowed is False else "which needs your word"
+    asks = "" if allowed is False else ", or run the command at a terminal to be asked"
     raise UntrustedTasks(
-        f"{one_line(str(file), 300)} {first}{others}, {why}: read it, then give --trust, or run "
-        "the command at a terminal to be asked",
+        f"{one_line(str(file), 300)} {first}{others}, {why}: read it, then give --trust{asks}",
         path=file, content=about, reaches=tuple(reach.words for reach in reaches),
         asked=allowed is False,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 from .answer_files import answer_bytes as answer_bytes
 from .answer_files import keep_answer as keep_answer
+from .answer_files import whole_answer as whole_answer
 from .folder import new_folder as new_folder
 from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside

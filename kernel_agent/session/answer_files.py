@@ -79,10 +79,15 @@ def answer_bytes(run: Run) -> bytes:
     if isinstance(run.value, Decimal):  # its zeros are meant
         return f"{run.value}\n".encode()
     if isinstance(run.answer, (bool, int, float, dict, list)):
-        whole = run.answer if run.value is None else whole_json(run.value)
-        return f"{json.dumps(whole, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
+        told = json.dumps(whole_answer(run), ensure_ascii=False)
+        return f"{told}\n".encode("utf-8", "backslashreplace")
     text = run.value if isinstance(run.value, str) else run.text
     return f"{plain(text)}\n".encode("utf-8", "backslashreplace")
+
+
+def whole_answer(run: Run) -> Any:
+    """Return the answer in JSON types, with all that it holds where its value was taken out."""
+    return run.answer if run.value is None else whole_json(run.value)
 
 
 def _table(value: Any) -> pd.DataFrame | None:

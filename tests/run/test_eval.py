@@ -67,6 +67,19 @@ def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_
     assert len(results(tmp_path)) == 6
 
 
+def test_runs_of_a_task_as_it_stands_count_and_a_long_table_is_judged_whole(tmp_path):
+    """A corrected answer makes another run; of 300 rows `Run.answer` has the first ones only."""
+    code = "import pandas as pd\nfinal_answer(pd.DataFrame({'n': range(300)}))"
+    script(tmp_path, "s.jsonl", f"```python\n{code}\n```")
+    rows, arm = [{"n": n} for n in range(300)], ("--model", "scripted:s.jsonl", "--sandbox", "none")
+    for wanted, success in ((rows[:-1], False), (rows, True)):
+        task = {"id": "t", "task": "Which?", "answer": wanted, "check": "dataframe"}
+        evaluate(tmp_path, tasks(tmp_path, task), *arm, "--format", "fenced", "--out", "out")
+        assert results(tmp_path)[-1]["success"] is success
+        (row,) = json.loads((tmp_path / "out" / "table.json").read_text())["arms"]
+        assert (row["runs"], row["success"]["value"]) == (1, success)
+
+
 @pytest.mark.long
 def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_path):
     """Scripts may be one for each task and format; tools are the user's."""

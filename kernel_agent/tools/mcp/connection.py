@@ -223,8 +223,8 @@ class Connection:
         reason = self.server.without_secrets(self._ended) or "the connection was closed"
         self._note_end(reason)
         return ToolError(
-            f"the MCP server {self.server.name!r} is gone: {reason}; it is started again for the "
-            "next call, without what it had in memory",
+            f"the MCP server {self.server.name!r} is gone: {reason}; the next call starts it, or "
+            "connects to it, without what it had in memory",
             kind="ConnectionError",
         )
 
