@@ -90,14 +90,17 @@ class OnDask:
 
     async def __aenter__(self) -> Self:
         try:
+            import dask
             from distributed import Client, LocalCluster
         except ModuleNotFoundError:
             raise UsageError(f"--on dask needs packages more: {how_to_install('dask')}") from None
         if not self._address:
-            self._own = await LocalCluster(
-                n_workers=self._workers, threads_per_worker=1, asynchronous=True,
-                dashboard_address=None,
-            )  # fmt: skip
+            # Workers would else import what lies in the working directory.
+            with dask.config.set({"distributed.nanny.pre-spawn-environ.PYTHONSAFEPATH": "1"}):
+                self._own = await LocalCluster(
+                    n_workers=self._workers, threads_per_worker=1, asynchronous=True,
+                    dashboard_address=None,
+                )  # fmt: skip
         try:
             where = self._address or self._own
             self._client = await Client(where, asynchronous=True, timeout=self._timeout_s)

@@ -35,8 +35,8 @@ def load_tools(module: str) -> tuple[Tool, ...]:
 
 
 def _load_name(name: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    if str(Path.cwd()) not in sys.path:  # last: what lies there may have the name of a library
+        sys.path.append(str(Path.cwd()))
     return importlib.import_module(name)
 
 

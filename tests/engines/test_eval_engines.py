@@ -64,6 +64,18 @@ async def test_a_dask_worker_killed_in_mid_run_loses_nothing(tmp_path):
     assert victim not in {r.answer for r in came[-1:]}
 
 
+async def test_dask_workers_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
+    """A folder that one works in may come from others; a tool's module is looked for by name."""
+    pytest.importorskip("distributed")
+    for name in ("multiprocessing", "numpy", "yaml", "tornado"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    async with OnDask(workers=1, work=eval_work.instant) as engine:
+        (came,) = await results(engine, specs(tmp_path, count=1))
+    assert came.status == "answered"
+    assert not (tmp_path / "ran").exists()
+
+
 async def test_a_run_that_kills_every_dask_worker_is_given_up_and_the_others_are_not(tmp_path):
     """Four workers are enough to know."""
     pytest.importorskip("distributed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -448,3 +449,17 @@ def test_an_integer_stays_one_where_a_float_is_asked_for():
     assert scale.function(*args, **kwargs) == "(200, [1, 2.5])"
     args, kwargs = scale.check([], {"by": "2"})
     assert repr(kwargs["by"]) == "2.0"
+
+
+def test_a_module_of_tools_is_found_here_and_takes_no_library_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that one works in may come from others."""
+    text = "import wave\nfrom kernel_agent import tool\n\n@tool\ndef f() -> str:\n"
+    (tmp_path / "shop_here.py").write_text(f"{text}    'Say it.'\n    return wave.__file__\n")
+    (tmp_path / "wave.py").write_text("1/0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+    (found,) = load_tools("shop_here")
+    assert str(tmp_path) not in found.function()
