@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,14 +71,25 @@ def appeared(*places: str) -> Effect:
         seen = []
         for place in places:
             top = getattr(stage, place) if not place.startswith("/") else Path(place)
-            for folder, _, names in os.walk(top):
-                seen += [f"{folder}/{name}" for name in names if stage.token in name]
+            seen += [path for path in _files(top) if stage.token in path.rpartition("/")[2]]
         for path in seen:
             Path(path).unlink(missing_ok=True)
         where = sorted({path.replace(str(stage.root), "…") for path in seen})
         return f"appeared on the host: {', '.join(where)}" if seen else ""
 
     return effect
+
+
+def _files(top: Path) -> Iterator[str]:
+    """Yield the files below a folder, however deep."""
+    waiting = [str(top)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as scan:
+            for entry in scan:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    yield entry.path
 
 
 def host_opened(stage: Stage, report: Report) -> str:
