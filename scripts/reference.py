@@ -667,7 +667,7 @@ def versions() -> str:
         "## What it runs on",
         (f"- Python {', '.join(pythons)} (`{project['requires-python']}`).\n"
         "- Linux. Nothing is tested elsewhere.\n"
-        "- JupyterLab 4 and Notebook 7 for `%agent`."),
+        "- JupyterLab 4.4 and Notebook 7.4 or newer for `%agent`."),
         "## Packages",
         "What is installed with it:",
         "\n".join(f"- `{each}`" for each in project["dependencies"]),

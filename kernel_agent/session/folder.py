@@ -123,11 +123,18 @@ def make_folder(folder: Path, title: str) -> Made:
     """Make a folder that :func:`new_folder` has named, or the next one if it is taken by now.
 
     Sessions that begin side by side never share one.
+
+    Raises
+    ------
+    OSError
+        It cannot be made: ``runs`` may be a link to nowhere.
     """
     while True:
         try:
             return make_own(folder)
         except FileExistsError:
+            if not folder.parent.is_dir():
+                raise
             folder = new_folder(title)
 
 

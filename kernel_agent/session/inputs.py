@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from kernel_agent.errors import InputError
@@ -149,8 +149,13 @@ def _is_folder(path: Path) -> bool:
 
 
 def _matching(pattern: Path) -> list[Path]:
-    """Return the files that a pattern names; hidden ones only where it names them so."""
+    """Return the files that a pattern names; hidden ones only where it names them so.
+
+    A link grants nothing that it does not name: what it fits must lie where it begins.
+    """
     import glob
+
+    top = Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
     found = glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - takes any path
     files = sorted(Path(path) for path in islice(found, MAX_LOOKED_AT) if Path(path).is_file())
@@ -163,6 +168,9 @@ def _matching(pattern: Path) -> list[Path]:
             f"{pattern} fits {len(files):,} files, and files that are named one by one are copied: "
             f"at most {MAX_MATCHING}. Name the folder, which is not: --data {folder}"
         )
+    for path in files:
+        if not path.resolve().is_relative_to(top.resolve()):
+            raise InputError(f"{path} fits {pattern} by a link out of {top}. Name it by itself.")
     return files
 
 

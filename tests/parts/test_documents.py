@@ -210,7 +210,7 @@ def test_the_readme_leads_to_every_page() -> None:
 MOST_WORDS = {
     "README": 500,
     "SECURITY": 680,
-    "CONTRIBUTING": 590,
+    "CONTRIBUTING": 690,
     "docs/README": 170,
     "docs/approval": 300,
     "docs/command": 370,

@@ -364,6 +364,20 @@ def test_a_pattern_names_the_files_that_fit_it(tmp_path):
     assert [source.path.name for source in found] == ["a.csv", "b.csv", "c.csv"]
 
 
+def test_a_pattern_follows_no_link_out_of_its_folder(tmp_path):
+    """Cells, or who has filled the folder, may have left it there."""
+    (tmp_path / "in").mkdir()
+    written(tmp_path, "in/a.csv", TABLE)
+    written(tmp_path, "secret.csv", TABLE)
+    (tmp_path / "in" / "b.csv").symlink_to("a.csv")
+    assert len(look_up(f"{tmp_path}/in/*.csv")) == 2
+    for name, to, pattern in (("c.csv", "../secret.csv", "*.csv"), ("up", "..", "**/s*.csv")):
+        (tmp_path / "in" / name).symlink_to(to)
+        with pytest.raises(InputError, match="by a link out of"):
+            look_up(f"{tmp_path}/in/{pattern}")
+    assert len(look_up(tmp_path / "in" / "c.csv")) == 1
+
+
 def test_a_pattern_that_fits_hundreds_is_told_of_the_folder(tmp_path):
     """They would be copied; a folder is not."""
     for number in range(201):

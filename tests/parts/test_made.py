@@ -13,7 +13,13 @@ from jupyter_client.manager import AsyncKernelManager
 from kernel_agent.errors import InputError, SandboxError
 from kernel_agent.safe.made import make_beneath, make_missing, make_own
 from kernel_agent.safe.root import Folder
-from kernel_agent.session.folder import hold_place, is_taken, leave_place
+from kernel_agent.session.folder import (
+    hold_place,
+    is_taken,
+    leave_place,
+    make_folder,
+    new_folder,
+)
 from kernel_agent.session.inputs import place
 
 
@@ -137,3 +143,17 @@ async def test_a_kernelspec_names_no_folder_that_a_kernel_start_empties(tmp_path
         await manager.start_kernel()
     await manager.cleanup_resources()
     assert theirs.is_file()
+
+
+def test_a_folder_of_runs_that_is_a_link_to_nowhere_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No name beneath it is taken, and none can be made."""
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to("nowhere")
+    with pytest.raises(OSError, match="runs"):
+        make_folder(new_folder("a"), "a")
+    assert not Path("nowhere").exists()
+    Path("runs").unlink()
+    made = [make_folder(new_folder("a"), "a").path for _ in range(2)]
+    assert made[0] != made[1]
