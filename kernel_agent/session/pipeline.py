@@ -164,11 +164,13 @@ class FixedCells:
             raise UsageError("there is no cell to run")
         self._cells = cells
         self._done = 0
+        self._meter: Meter | None = None
         self._answer: Answer | None = None  # the first that a cell has given
         self.observation_chars = observation_chars
 
-    async def decide(self, turn: Turn) -> Code:  # noqa: ARG002 - what has happened changes nothing
+    async def decide(self, turn: Turn) -> Code:
         """Return the next cell."""
+        self._meter = turn.ledger.meter
         return self._cells[self._done].code
 
     def take(self, record: Record) -> None:
@@ -187,6 +189,9 @@ class FixedCells:
         check_kernel(step)
         if stopped:
             raise Stopped
+        left = self._meter.seconds_left if self._meter else None
+        if self._meter and result.status == "timeout" and left is not None and left <= 0:
+            self._meter.check()  # the run's time was over, not the cell's
         if not result.ok and not cell.may_fail:
             raise CellFailed(_failure(step.number, result))
         count = len(self._cells)

@@ -11,7 +11,7 @@ from support.loop import ANSWER, ERROR, OK, Bench
 
 from kernel_agent.errors import KernelDied, UsageError
 from kernel_agent.records.action import Code
-from kernel_agent.records.budget import Budget
+from kernel_agent.records.budget import Budget, Meter
 from kernel_agent.records.cell import Answer, CellError, CellResult
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
@@ -56,6 +56,22 @@ async def test_the_first_answer_counts_and_the_cells_after_it_run():
     stop = await made.run()
     assert made.ran == ["a", "b", "c", "d"]
     assert stop.answer == ANSWER.answer
+
+
+async def test_a_cell_that_the_end_of_the_time_cut_short_is_a_limit_of_the_run():
+    """With the exit code of a limit, as in a run with a model."""
+    clock = [0.0]
+    meter = Meter(Budget(max_seconds=2), clock=lambda: clock[0])
+    late = CellResult(status="timeout", seconds=2.0)
+    decider = FixedCells(cells("a", "b"), observation_chars=100)
+    made = Bench(results=[late, OK], meter=meter, decider=decider)
+
+    async def passes() -> None:
+        clock[0] += 2.0
+
+    made.during_cell = passes
+    stop = await made.run()
+    assert (stop.status, made.ran) == (ExitStatus.TIME_LIMIT, ["a"])
 
 
 @pytest.mark.parametrize(
