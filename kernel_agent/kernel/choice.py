@@ -48,6 +48,7 @@ def _remote(level: Level, options: KernelOptions) -> Kernel:
         inputs=options.inputs,
         cwd=options.cwd,
         tools=options.tools,
+        max_operations=options.max_operations,
     )
 
 

@@ -59,7 +59,7 @@ class RemoteKernel(KernelSession):
         What the provisioner and the kernel are told: it leaves this machine, so no keys.
     inputs
         Files to send, by the path at which cells find them.
-    cwd, tools
+    cwd, tools, max_operations
         As in :class:`KernelSession`; ``cwd`` is a folder of this machine.
     """
 
@@ -76,8 +76,9 @@ class RemoteKernel(KernelSession):
         inputs: Mapping[str, Path],
         cwd: Path,
         tools: Sequence[dict[str, Any]] = (),
+        max_operations: int | None = None,
     ) -> None:
-        super().__init__(cwd=cwd, sandbox=sandbox, tools=tools)
+        super().__init__(cwd=cwd, sandbox=sandbox, tools=tools, max_operations=max_operations)
         self._kernelspec = kernelspec
         self._environment = dict(environment)
         self._inputs = inputs
