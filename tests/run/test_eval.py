@@ -67,6 +67,7 @@ def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_
     assert len(results(tmp_path)) == 6
 
 
+@pytest.mark.long
 def test_runs_of_a_task_as_it_stands_count_and_a_long_table_is_judged_whole(tmp_path):
     """A corrected answer makes another run; of 300 rows `Run.answer` has the first ones only."""
     code = "import pandas as pd\nfinal_answer(pd.DataFrame({'n': range(300)}))"
